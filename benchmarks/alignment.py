@@ -25,7 +25,6 @@ import seriatim
 from seriatim.data.synthetic import generate
 from seriatim.inspection.alignment import Aligned, align, mass
 from seriatim.pages.palette import HEAT
-from seriatim.pages.theme import new_figure
 
 TEST = 500
 
@@ -64,7 +63,8 @@ def places(answer: str) -> tuple[list[list[int]], list[list[int]], list[list[int
 
 
 def draw(found: list[Aligned]) -> Figure:
-    figure, axes = new_figure(1, len(found), width=3.2 * len(found), height=2.7)
+    figure = Figure(figsize=(3.2 * len(found), 2.7), layout="constrained")
+    axes = figure.subplots(1, len(found), squeeze=False)
     for plot, one in zip(axes[0], found, strict=True):
         plot.imshow(one.weights, cmap=HEAT, vmin=0, vmax=1, aspect="auto")
         plot.grid(visible=False)

@@ -31,9 +31,13 @@ def check(browser: Browser, address: str, *, pictures: Path | None = None, axe: 
     for model in sorted(models, key=lambda each: bool(each.get("context"))):  # some checks ask for long texts
         ui.model.select_option(model["id"])
         tabs[model["id"]] = [tab.get_attribute("id").removeprefix("tab-") for tab in ui.tabs.all()]
-    checks: list[Check] = [tabs_by_keyboard, remembers, commands_are_exact]
+    checks: list[Check] = [tabs_by_keyboard, remembers, commands_are_exact, asks_for_a_text]
+    if any("classify" in names for names in tabs.values()):
+        checks.append(answers_each_line)
     if any("write" in names for names in tabs.values()):
         checks += [streams, stops, shows_odd_text, shows_many_tokens, shows_errors, asks_for_a_key, tokens_by_keyboard]
+    if sum("write" in names for names in tabs.values()) > 1:
+        checks.append(two_models_write)
     checks += [lambda ui, tabs: fits(ui, tabs, pictures, axe), is_quiet]
     for each in checks:
         name = (each.__doc__ or fits.__doc__ or "").partition("\n")[0]
@@ -176,6 +180,45 @@ def remembers(ui: Playground, tabs: dict[str, list[str]]) -> None:
     expect(ui.model).to_have_value(model)
     expect(ui.page).to_have_url(f"{ui.address}/#{tab}")
     expect(ui.text).to_have_value("remember this")
+
+
+def asks_for_a_text(ui: Playground, tabs: dict[str, list[str]]) -> None:
+    """Without a text nothing is sent; an example is one, and other tabs of the model keep it."""
+    model, name = next((model, name) for model, name in every_tab(tabs) if name not in ("write", "inspect"))
+    ui.choose(model, name, "")
+    start = len(ui.requests)
+    ui.finish()
+    expect(ui.state).to_contain_text("Type a text")
+    assert len(ui.requests) == start, "an empty text was sent"
+    ui.panel.get_by_role("button", name="Example").click()
+    example = ui.text.input_value()
+    assert example.strip(), "the example is empty"
+    ui.finish()
+    expect(ui.output).not_to_be_empty()
+    ui.choose(model, next(each for each in tabs[model] if each != name))
+    expect(ui.text, "the text is not kept").to_have_value(example)
+
+
+def answers_each_line(ui: Playground, tabs: dict[str, list[str]]) -> None:
+    """Each line that is not empty is one input."""
+    model = next(model for model, names in tabs.items() if "classify" in names)
+    for text, count in (("one line", 1), ("the first\n\nthe second\n", 2)):
+        ui.choose(model, "classify", text)
+        ui.finish()
+        expect(ui.output.locator("> article")).to_have_count(count)
+
+
+def two_models_write(ui: Playground, tabs: dict[str, list[str]]) -> None:
+    """Two models continue one prompt, each in its column."""
+    first, second = [model for model, names in tabs.items() if "write" in names][:2]
+    ui.choose(first, "write", "The ")
+    ui.panel.get_by_label("Max tokens").fill("20")
+    ui.panel.get_by_label("Second model").select_option(second)
+    ui.finish()
+    expect(ui.error).to_be_empty()
+    for model in (first, second):
+        assert ui.output.locator("article", has_text=model).locator(".token").count(), f"{model} wrote nothing"
+        expect(ui.state).to_contain_text(model)
 
 
 def commands_are_exact(ui: Playground, tabs: dict[str, list[str]]) -> None:

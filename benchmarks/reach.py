@@ -13,6 +13,7 @@ one layer, in one direction, without dropout, and the label is read from the las
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from distance import READING
 
 import seriatim
 from seriatim.data.synthetic import generate
-from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
-from seriatim.inspection.gradient_trend import REACH_FRACTION, reach
+from seriatim.inspection.gradient_flow import REACH_FRACTION, LayerFlow, gradient_flow
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
@@ -76,6 +76,12 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
     grid[0, 0].annotate("1 %", (0.5, REACH_FRACTION), fontsize=8, va="bottom")
     grid[0, 0].annotate("the noun", (distance, 40), fontsize=8, ha="right")
     figure.savefig(path, dpi=150, facecolor="white")
+
+
+def reach(norms: Sequence[float]) -> int | None:
+    """Return the lag from which on all norms are below a fraction of that at lag 1; None if the last one is not."""
+    above = [lag for lag, norm in enumerate(norms, 1) if norm >= REACH_FRACTION * norms[0] > 0]
+    return None if above and above[-1] == len(norms) else max(above, default=0) + 1
 
 
 def reaches(flow: LayerFlow) -> tuple[str, str]:

@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from seriatim.comparison.findings import headline, warnings_of
 from seriatim.comparison.results import Results
-from seriatim.comparison.verdict import busy, finding, missed_budgets
 
 SERIATIM = (sys.executable, "-m", "seriatim")
 
@@ -75,9 +75,9 @@ def main() -> None:
         second = compare(sys.argv[1:], folder / "second")
         with busy_machine():
             third = compare(sys.argv[1:], folder / "third", cache=folder / "cache")
-    print(f"verdict: {finding(first)}")
-    print(f"verdict on a busy machine: {finding(third)}")
-    print(f"said of the busy machine: {' '.join(filter(None, [missed_budgets(third), busy(third)])) or 'nothing'}")
+    print(f"verdict: {headline(first)}")
+    print(f"verdict on a busy machine: {headline(third)}")
+    print(f"said of the busy machine: {' '.join(warnings_of(third)) or 'nothing'}")
     same = [row.layer for row in first.ranked] == [row.layer for row in third.ranked]
     print(f"order of the layers on the busy machine: {'the same' if same else 'another'}")
     before, after = metrics(first), metrics(second)

@@ -227,6 +227,8 @@ class Training(Section):
     """The weights of the run: the best by the metric of the task, or the last."""
     evaluate_every: Count | None = None
     """Validate every so many steps, too, and not only after each epoch."""
+    validate_tokens: Count | None = None
+    """Validate on so many tokens of a text, spread over it, during training; null for all. The summary is of all."""
     checkpoint_every: Count = 1000
     """Write a checkpoint every so many steps."""
     nonfinite: Literal["stop", "skip"] = "stop"

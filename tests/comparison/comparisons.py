@@ -136,6 +136,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         "state_bytes": sizes,
         "step_milliseconds": {str(10**k): 0.3 + 0.02 * i + (0.002 * 10**k if grows else 0) for k in range(4)},
         "milliseconds_per_token": 0.3 + 0.05 * i,
+        "step_spread": {str(10**k): [0.28 + 0.02 * i, 0.5 + 0.02 * i] for k in range(4)},
         "milliseconds_spread": [0.29 + 0.05 * i, 0.31 + 0.05 * i],
         "reading_milliseconds": {str(4**k): 0.2 + 4**k * (0.01 if parallel else 0.05) for k in range(2, 6)},
         "distance": {

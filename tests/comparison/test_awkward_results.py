@@ -48,9 +48,8 @@ def test_the_page_of_very_many_layers_is_small_and_names_all() -> None:
     html = report(many())
     text = check_page(html).text()
     assert len(html) < 3_000_000
-    assert f"Figures and samples show the best {MAX_DRAWN} of 300 layers." in text
     assert all(f"rnn+{i}" in text for i in range(300))
-    assert "The 900 commands" in text
+    assert html.count('class="row"') == MAX_DRAWN + 1
 
 
 def write(folder: Path, row: object) -> None:

@@ -72,7 +72,12 @@ def test_what_is_measured_of_a_model(texts, tmp_path: Path, in_process: None) ->
         assert list(row["state_bytes"]) == ["1", "10", "100"]
         assert all(value > 0 for value in row["step_milliseconds"].values())
         assert all(value > 0 for value in row["reading_milliseconds"].values())
+        for what in ("step", "reading"):
+            medians, spreads = row[f"{what}_milliseconds"], row[f"{what}_spread"]
+            assert medians.keys() == spreads.keys()
+            assert all(low <= medians[length] <= high for length, (low, high) in spreads.items())
         assert row["milliseconds_per_token"] > 0
+        assert row["state_by_source"] is None
         assert all(value >= 1 for value in [*row["distance"]["values"].values(), row["distance"]["whole"]])
         assert row["disk_bytes"] == (tmp_path / "a" / row["runs"][0]["path"] / "model.safetensors").stat().st_size
         assert 0 < row["epochs"] < 1
@@ -268,9 +273,9 @@ def test_other_tasks(task: str, tmp_path: Path, in_process: None) -> None:
     for row in found.rows:
         assert row["failed"] is None
         assert row["milliseconds_per_token"] > 0
-        assert row["distance"]["values"]
         assert {"input", "truth", "text"} <= row["samples"][0].keys()
     assert found.rows[1]["difference"]["to"] == found.rows[0]["layer"]
+    assert [each["by"] for each in found.results["differ"]["buckets"]] == ["length"]
 
 
 @pytest.mark.exhaustive

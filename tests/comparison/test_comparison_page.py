@@ -8,61 +8,53 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.comparison import tables_and_plots
+from seriatim.comparison import charts, tables
 from seriatim.comparison.comparison_page import report, write_report
+from seriatim.comparison.findings import headline
 from seriatim.comparison.results import Results
-from seriatim.comparison.sentences import (
-    controlled_variables,
-    kept_state,
-    metric_in_words,
-    state_sizes,
-    training,
-    training_remarks,
-    using_context,
+from seriatim.evaluation.intervals import Metric
+from seriatim.pages.chart import Chart, Switch
+from seriatim.pages.chart_svg import spread
+from seriatim.pages.wording import (
+    in_bytes,
+    in_short,
+    in_time,
+    in_time_range,
+    listed,
+    percent,
+    rounded,
+    same_digits,
+    times,
 )
-from seriatim.comparison.verdict import finding
-from seriatim.pages.charts import spread
-from seriatim.pages.drawing import to_svg
-from seriatim.pages.wording import in_bytes, in_short, in_time, in_time_range, listed, percent, rounded, times
 
 from ..pages.test_page import HOSTILE, check_page
 from .comparisons import failed_row, made_up, made_up_row
 
 FEW = ("ngram", "lstm", "transformer")
-DRAWN = {
-    "metric": tables_and_plots.metric_plot,
-    "loss": lambda results: tables_and_plots.learning_curves(results, "tokens"),
-    "held out": lambda results: tables_and_plots.held_out_curves(
-        results, "tokens", key="perplexity", name="$perplexity$"
-    ),
-    "size": lambda results: tables_and_plots.quality_against(results, lambda row: row.parameters, name="parameters"),
-    "state": lambda results: tables_and_plots.growth(results, "state_bytes", x="tokens", y="bytes"),
-    "step": lambda results: tables_and_plots.growth(results, "step_milliseconds", x="tokens", y="milliseconds"),
-    "reading": lambda results: tables_and_plots.growth(results, "reading_milliseconds", x="tokens", y="milliseconds"),
-    "distance": tables_and_plots.distance_plot,
-}
+DRAWN = (charts.learning, charts.quality_against_cost, charts.growth, charts.context)
+MAX_WORDS = 1_200
+"""Words of a page that are not folded, at most."""
 
 
-def test_a_report_is_whole_and_says_what_the_results_say(tmp_path: Path) -> None:
+def test_a_report_says_what_the_results_say(tmp_path: Path) -> None:
     results = json.loads(json.dumps(made_up(FEW, seeds=2, tune=True)))
     path = write_report(tmp_path, results)
     page = check_page(path.read_text(encoding="utf-8"))
     text = page.text()
     for row in results["rows"]:
-        assert tables_and_plots.Metric(**results["metric"]).text(row["metrics"]) in text
+        assert Metric(**results["metric"]).text(row["metrics"]) in text
         assert f"{row['parameters']:,}" in text
         assert all(run["command"] in text for run in row["runs"])
     assert results["command"] in text
     assert results["machine"]["processor"] in text
-    assert len(page.all("svg")) == 13
-    assert "perplexity per token against number of parameters" in text.lower()  # the counted model has many more
-    titles = ["Perplexity per token against training time", "Training loss against tokens read"]
-    assert 0 <= text.index(titles[0]) < text.index(titles[1])  # held-out curves come first
-    read = Results(results)
-    best = read.trained[0]
-    assert finding(read).startswith(
-        f"{best.layer} has the lowest perplexity per token of the trained layers: {read.text(best)}"
-    )
+    assert headline(Results(results)) in text.replace("\N{NO-BREAK SPACE}", " ")
+    first = page.source.index('class="ranking"')
+    assert first < page.source.index("<nav"), "the chart is on the first screen"
+
+
+def test_a_report_has_few_words() -> None:
+    page = check_page(report(made_up()))
+    assert len(" ".join(page.unfolded).split()) < MAX_WORDS
 
 
 @pytest.mark.parametrize("lacking", ["everything", "all but the metric", "all rows"])
@@ -88,20 +80,103 @@ def test_any_one_thing_may_be_missing() -> None:
         del rows[-1][key]
     results["rows"] += rows
     results = Results(results)
-    assert all(metric_in_words(row, results) and training_remarks(row, results) for row in results.rows)
-    assert all(kept_state(row) and training(row, results) for row in results.rows)
-    assert finding(results)
-    assert controlled_variables(results)
-    for table in (tables_and_plots.summary_table, tables_and_plots.words_table, tables_and_plots.shapes_table):
+    assert headline(results)
+    assert len(charts.ranking(results, {}).rows) == len(results.rows)
+    for table in (tables.summary_table, tables.settings_table):
         assert len(table(results).rows) == len(results.rows)
-    for draw in DRAWN.values():
-        assert draw(results) is not None
+    assert all(draw(results) for draw in DRAWN)
 
 
-@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+@pytest.mark.parametrize("draw", DRAWN)
 def test_without_rows_nothing_is_drawn(draw) -> None:
-    assert draw(Results(made_up(FEW))) is not None
-    assert draw(Results(made_up(FEW) | {"rows": [failed_row()]})) is None
+    assert draw(Results(made_up(FEW)))
+    assert draw(Results(made_up(FEW) | {"rows": [failed_row()]})) == []
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_a_layer_that_is_missing_from_a_figure_is_named(draw) -> None:
+    values = made_up(FEW)
+    bare = dict.fromkeys(("held_out", "distance", "state_bytes", "step_milliseconds", "reading_milliseconds"))
+    values["rows"][1] |= bare | dict.fromkeys(("milliseconds_per_token", "parameters", "memory_bytes", "disk_bytes"))
+    values["rows"][1]["runs"][0]["training_seconds"] = None
+    (block,) = draw(Results(values))
+    for figure in [block] if isinstance(block, Chart) else [each for _, each in block.choices]:
+        assert "lstm" in figure.missing
+        assert "lstm" not in {series.name for series in figure.series}
+        shown = {series.name for series in figure.series} | set(figure.missing) | {name for name, _ in figure.levels}
+        assert shown == set(FEW)
+
+
+def test_charts_show_the_figures_of_the_rows() -> None:
+    results = Results(made_up(FEW))
+    (learning,) = charts.learning(results)
+    assert isinstance(learning, Switch)
+    assert all(figure.levels == [] for _, figure in learning.choices), "the counted model has no validation here"
+    against = dict(zip(("seconds", "tokens", "step"), learning.choices, strict=False))
+    for key, (_, figure) in against.items():
+        for series in figure.series:
+            row = next(row for row in results.rows if row.layer == series.name)
+            assert list(zip(series.x, series.y, strict=True)) == [(each[key], each["value"]) for each in row.held_out]
+    (quality,) = charts.quality_against_cost(results)
+    for cost in charts.COSTS:
+        for figure in (figure for name, figure in quality.choices if name == cost.name):
+            assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
+                (row.layer, cost.value(row), results.of(row)) for row in results.measured if cost.value(row)
+            }
+    ranking = charts.ranking(results, {})
+    assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
+        (row.layer, results.of(row), row.interval("perplexity")) for row in results.ranked
+    ]
+
+
+def test_smoothing_averages_neighbours_only() -> None:
+    assert charts._smoothed([3.0, 6.0, 9.0, 3.0]) == [3.0, 4.5, 6.0, 6.0]
+
+
+def test_neighbours_of_one_rank_are_joined() -> None:
+    values = made_up(FEW)
+    for row, rank in zip(values["rows"], (3, 1, 1), strict=True):
+        row["rank"] = rank
+    ranking = charts.ranking(Results(values), {})
+    by_name = dict(zip((row.name for row in ranking.rows), ranking.brackets, strict=True))
+    assert by_name["ngram"] == ""
+    assert {by_name["lstm"], by_name["transformer"]} == {"first", "last"}
+
+
+def test_positions_of_a_ranking_keep_order_and_stay_inside() -> None:
+    ranking = charts.ranking(Results(made_up()), {})
+    places = [ranking.percent(row.value) for row in ranking.rows]
+    assert places == sorted(places)
+    assert all(0 < ranking.percent(end) < 100 for row in ranking.rows for end in row.interval)
+
+
+def test_the_best_of_a_column_is_marked_only_where_the_figures_tell_it_from_the_others() -> None:
+    def marked(**rows: dict) -> dict[str, str]:
+        values = made_up(FEW)
+        for row in values["rows"]:
+            row |= rows.get(row["layer"], {})
+        table = tables.summary_table(Results(values))
+        column = table.headings.index("ms per token")
+        return {row[0].text: row[column].mark for row in table.rows}
+
+    fast = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.19, 0.21]}
+    slow = {"milliseconds_per_token": 0.9, "milliseconds_spread": [0.8, 1.0]}
+    assert marked(ngram=slow, lstm=fast, transformer=slow) == {"ngram": "", "lstm": "best", "transformer": ""}
+    wide = fast | {"milliseconds_spread": [0.1, 0.95]}
+    assert set(marked(ngram=slow, lstm=wide, transformer=slow).values()) == {""}, "the ranges overlap"
+    near = {"milliseconds_per_token": 0.201, "milliseconds_spread": [0.2005, 0.2015]}
+    exact = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.1999, 0.2001]}
+    assert set(marked(ngram=near, lstm=exact, transformer=slow).values()) == {""}, "the digits tie"
+
+
+def test_a_column_has_the_same_digits() -> None:
+    table = tables.summary_table(Results(made_up()))
+    for name in ("perplexity per token", "ms per token", "training (s)"):
+        column = table.headings.index(name)
+        texts = [row[column].text for row in table.rows if not isinstance(row[column], str)]
+        assert len({len(text.partition(".")[2]) for text in texts}) == 1
+    assert same_digits([0.17, 0.214, 12.0]) == ["0.17", "0.21", "12.00"]
+    assert same_digits([0.0, 1234.5]) == ["0", "1,234"]
 
 
 def without_plots(results: dict) -> dict:
@@ -120,8 +195,6 @@ def test_the_same_results_give_the_same_page() -> None:
 def test_hostile_results_stay_text() -> None:
     results = made_up(("rnn", "lstm"))
     results["rows"][0]["layer"] = HOSTILE
-    svg = to_svg(DRAWN["state"](Results(results)), title=HOSTILE, description=HOSTILE)
-    assert HOSTILE in check_page(f"<h1>a plot</h1><script></script>{svg}").text()
     results = without_plots(results)
     for row in results["rows"]:
         row["options"] = {HOSTILE: HOSTILE}
@@ -154,90 +227,46 @@ def test_wrong_tags_are_marked_one_by_one() -> None:
     assert "lstm✓ (right)" in text
 
 
-def test_the_order_follows_the_metric_and_ties_are_stated() -> None:
+def test_the_order_follows_the_metric() -> None:
     values = made_up(FEW)
     order = [row.layer for row in Results(values).ranked]
     values["metric"]["more_is_better"] = True
     assert [row.layer for row in Results(values).ranked] == order[::-1]
-    values["metric"]["more_is_better"] = False
-    second = Results(values).ranked[1]
-    assert second.differs
-    second.difference["p_value"] = 0.3
-    results = Results(values)
-    second = results.ranked[1]
-    assert f"Not significantly different from it (paired bootstrap): {second.layer}" in finding(results)
-    assert "not significantly different from the best" in metric_in_words(second, results)
 
 
-def changed(row: int, **values: object) -> Results:
-    """Results of three layers, with fields of one row replaced."""
-    results = made_up(FEW)
-    results["rows"][row] |= values
-    return Results(results)
-
-
-def test_sentences_follow_the_figures() -> None:
-    ngram, lstm, transformer = range(3)
-    results = changed(lstm)
-    assert "for a text of any length" in kept_state(results.rows[lstm])
-    assert "grows to" in kept_state(results.rows[transformer])
-    assert "ngram is not trained by steps, so budget and size do not apply" in controlled_variables(results)
-    growing = changed(transformer, state_bytes={"1": 8, "100": 800, "10000": 80_000})
-    assert "8 B more for every token" in kept_state(growing.rows[transformer])
-    fastest = 10 * max(row.tokens_per_second for row in results.rows)
-    results = changed(lstm, tokens_per_second=fastest)
-    assert "the fastest here" in training(results.rows[lstm], results)
-    assert training(results.rows[transformer], results).endswith("of the fastest")
-    results = changed(ngram, tokens_per_second=1e9)
-    assert "the fastest here" in training(results.rows[transformer], results)  # counting is not compared
-    assert "except lstm" in controlled_variables(changed(lstm, parameters=2_000_000))
-    assert "uses no context" in using_context(changed(lstm, state_bytes={"1": 0, "10000": 0}).rows[lstm])
-
-
-def test_given_widths_are_not_called_equal_parameters() -> None:
-    values = made_up(("lstm", "gru"))
-    values["parameters"] = None
-    assert "the number of parameters within 2 %" in controlled_variables(Results(values))
-    for row in values["rows"]:
-        row["width"] = 16
-    assert "within 2 %" not in controlled_variables(Results(values))
-    assert "the numbers of parameters differ" in controlled_variables(Results(values))
-
-
-@pytest.mark.parametrize("kind", ["distance", "length"])
-def test_distance_is_named_by_its_kind(kind: str) -> None:
+def test_figures_at_distances_are_drawn() -> None:
     values = without_plots(made_up(("lstm", "transformer")))
     for row, far in zip(values["rows"], (0.5, 0.9), strict=True):
         points = {"2": 1.0, "40": far}
-        row["distance"] = {"kind": kind, "of": "exact match", "name": f"by {kind}", "unit": "letters", "values": points}
-    results = Results(values)
-    expected = {
-        "distance": "exact match 1 at 2 and 0.5 at 40 letters",
-        "length": "exact match 1 on the shortest inputs (up to 2 tokens), 0.5 on the longest (up to 40 tokens)",
-    }
-    assert using_context(results.rows[0]) == expected[kind]
-    assert "exact match" in check_page(report(values)).text()
+        row["distance"] = {
+            "kind": "distance",
+            "of": "exact match",
+            "name": "by distance",
+            "unit": "letters",
+            "values": points,
+        }
+    (chart,) = charts.context(Results(values))
+    assert [(series.name, list(series.x), list(series.y)) for series in chart.series] == [
+        ("lstm", [2, 40], [1.0, 0.5]),
+        ("transformer", [2, 40], [1.0, 0.9]),
+    ]
+    assert chart.y.name == "exact match"
 
 
-def test_the_smallest_sufficient_states_are_named() -> None:
+def test_layers_at_several_widths_are_drawn_against_their_states() -> None:
     def row(layer: str, width: int, size: int, accuracy: float) -> dict:
         state = {"tokens": 9, "bytes": size}
         name = {"layer": f"{layer}@{width}", "architecture": layer, "width": width}
         return {**name, "state_at_length": state, "metrics": {"accuracy": accuracy}}
 
-    rows = [row("gru", 8, 32, 0.3), row("gru", 16, 64, 0.88), row("lstm", 8, 64, 0.95), row("rnn", 8, 32, 0.2)]
+    rows = [row("gru", 8, 32, 0.3), row("gru", 16, 64, 0.88), row("lstm", 8, 64, 0.95)]
     metric = {"key": "accuracy", "name": "accuracy", "digits": 2, "more_is_better": True}
-    results = Results({"metric": metric, "rows": rows[::-1]})
-    assert [one.width for one in results.by_width()["gru"]] == [8, 16]
-    best, near, far = state_sizes(results)
-    assert best == "The best accuracy is 0.95: lstm at width 8, with a state of 64 B."
-    assert near.endswith("of the best: lstm with 64 B (width 8) and gru with 64 B (width 16).")
-    assert far == "No width of rnn reaches it."
-    for one in rows:
-        if one is not rows[2]:
-            one["difference"] = {"to": "lstm@8", "p_value": 0.4}
-    (_, tied) = state_sizes(Results({"metric": metric, "rows": rows}))
-    assert tied == "No other row differs significantly from it, so no effect of the state size is shown."
+    (chart,) = charts.state_sizes(Results({"metric": metric, "rows": rows[::-1]}))
+    assert [(series.name, series.x, series.y) for series in chart.series] == [
+        ("lstm", [64.0], [0.95]),
+        ("gru", [32.0, 64.0], [0.3, 0.88]),
+    ]
+    assert charts.state_sizes(Results(made_up(FEW))) == []
 
 
 @pytest.mark.parametrize("absurd", [pytest.param(1e17, marks=pytest.mark.exhaustive), 1e300])

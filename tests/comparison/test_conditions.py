@@ -6,17 +6,9 @@ import pytest
 
 from seriatim.comparison.assemble import add_conditions
 from seriatim.comparison.comparison_page import report
+from seriatim.comparison.findings import Caveats, conditions, same_conditions
 from seriatim.comparison.results import Results
-from seriatim.comparison.sentences import generating, training
-from seriatim.comparison.verdict import (
-    at_once,
-    busy,
-    conditions,
-    finding,
-    machines,
-    same_conditions,
-    unequal_minutes,
-)
+from seriatim.comparison.tables import summary_table
 
 from ..pages.test_page import check_page
 from .comparisons import made_up
@@ -51,8 +43,21 @@ def test_trainings_one_after_another_are_alone() -> None:
     found = results(recorded(0, 10), recorded(10, 20))
     assert [(run["at_once"], run["beside"]) for run in first_runs(found)] == [(1, 0.0), (1, 0.0)]
     assert "host" not in first_runs(found)[0]["machine"]
-    assert at_once(found) == machines(found) == unequal_minutes(found) == ""
+    assert Caveats.of(found).at_once == 1
+    assert len(Caveats.of(found).kinds) == 1
     assert same_conditions(found.rows)
+
+
+def test_what_other_programs_used_is_known_for_each_row() -> None:
+    """A training that used one processor beside another one does not count as another program."""
+    alone, together, unknown = recorded(0, 10), recorded(20, 30), recorded(40, 50)
+    beside = recorded(20, 30)
+    for run in (together, beside):
+        run["load"]["other_cpu_seconds"] += 10.0
+    unknown["load"]["other_cpu_seconds"] = None
+    found = results(alone, together, beside)
+    assert [row.others_processors for row in found.rows[1:]] == pytest.approx([0.5, 0.5, 0.5])
+    assert results(unknown).rows[1].others_processors is None
 
 
 def test_what_ran_at_the_same_time_is_counted_by_machine() -> None:
@@ -76,56 +81,35 @@ def test_trials_of_learning_rates_disturb_rows_and_keep_no_record() -> None:
     assert trial == {"learning_rate": 0.1, "value": 3.0}
 
 
-def test_rows_at_the_same_time_are_said() -> None:
+def test_rows_at_the_same_time_are_told() -> None:
     together = results(recorded(0, 10), recorded(0, 10))
-    sentence = (
-        "2 trainings ran at the same time on this machine, with 1 thread each; times and speeds are those beside "
-        "another training."
-    )
-    assert at_once(together) == sentence
+    assert Caveats.of(together).at_once == 2
     assert same_conditions(together.rows)
-    assert sentence in check_page(report(together.values)).text()
-    three = at_once(results(*[recorded(0, 10, threads=threads) for threads in (1, 2, 2)]))
-    assert three.startswith("3 trainings ran at the same time on this machine, with 1 to 2 threads each; times")
-    assert three.endswith("those beside other trainings.")
+    assert conditions(together) in check_page(report(together.values)).text()
 
 
-def test_rows_that_were_not_disturbed_equally_are_said() -> None:
-    text = at_once(results(recorded(0, 10), recorded(0, 20)))
-    assert text.startswith("Up to 2 trainings ran")
-    assert text.endswith("equally: on average 0.5 (lstm) to 1.0 (rnn) others ran at the same time.")
+def test_rows_that_were_not_disturbed_equally_are_not_compared() -> None:
+    assert not same_conditions(results(recorded(0, 10), recorded(0, 20)).rows)
+    assert not Caveats.of(results(recorded(0, 10), recorded(0, 20))).has_equal_conditions
 
 
-def test_other_machines_are_said() -> None:
-    same = machines(results(recorded(0, 9), recorded(0, 9, host="b")))
-    assert same == (
-        "The rows were trained on 2 machines (a and b) with the same processor and number of threads: EPYC, 1 thread."
-    )
-    differ = results(recorded(0, 9), recorded(0, 9, host="b", processor="Xeon"), recorded(9, 18, threads=2))
-    assert machines(differ) == (
-        "The rows were trained on 2 machines (a and b), under different conditions: rnn with EPYC, 1 thread; lstm with "
-        "Xeon, 1 thread; gru with EPYC, 2 threads. Times and speeds of rows can only be compared where these are equal."
-    )
-    threads = machines(results(recorded(0, 9), recorded(9, 18, threads=2)))
-    assert threads.startswith("The rows were trained on this machine, under different conditions: rnn with EPYC, 1")
+def test_rows_of_different_machines_are_told_with_their_machines() -> None:
+    same = Caveats.of(results(recorded(0, 9), recorded(0, 9, host="b")))
+    assert len(same.kinds) == 1
+    differ = Caveats.of(results(recorded(0, 9), recorded(9, 18, processor="Xeon"), recorded(18, 27, threads=2)))
+    assert len(differ.kinds) == 3
+    assert differ.machines == "rnn with EPYC, 1 thread; lstm with Xeon, 1 thread; gru with EPYC, 2 threads"
+    assert not differ.has_equal_conditions
 
 
-@pytest.mark.parametrize("other", [recorded(0, 9, processor="Xeon"), recorded(0, 30)])
-def test_a_budget_in_minutes_is_called_unfair_where_the_conditions_differ(other: dict) -> None:
-    assert "compare by tokens instead (--tokens)" in unequal_minutes(results(recorded(0, 9), other, budget="minutes"))
-    assert unequal_minutes(results(recorded(0, 9), recorded(0, 9), budget="minutes")) == ""
-    assert unequal_minutes(results(recorded(0, 9), recorded(0, 30), budget="tokens")) == ""
-
-
-def test_speeds_are_only_ranked_under_equal_conditions() -> None:
-    for processor, ranked in (("EPYC", True), ("Xeon", False)):
-        found = results(recorded(0, 9), recorded(9, 18, processor=processor))
-        texts = [tell(row, found) for row in found.rows[1:] for tell in (training, generating)]
-        assert all(("fastest" in text) == ranked for text in texts)
-        for row, milliseconds in zip(found.values["rows"][1:], (0.1, 0.9), strict=True):
-            row |= {"milliseconds_per_token": milliseconds, "milliseconds_spread": [milliseconds, milliseconds]}
-            row["metrics"] |= {"perplexity": 4.0 - milliseconds / 10}
-        assert ("needs the least time" in finding(Results(found.values))) == ranked
+@pytest.mark.parametrize(("processor", "compared"), [("EPYC", True), ("Xeon", False)])
+def test_times_are_only_compared_under_equal_conditions(processor: str, compared: bool) -> None:
+    found = results(recorded(0, 9), recorded(9, 18, processor=processor))
+    for row, milliseconds in zip(found.values["rows"], (0.5, 0.1, 0.9), strict=True):
+        row |= {"milliseconds_per_token": milliseconds, "milliseconds_spread": [milliseconds, milliseconds]}
+    table = summary_table(Results(found.values))
+    column = table.headings.index("ms per token")
+    assert any(row[column].mark == "best" for row in table.rows) == compared
 
 
 def test_the_start_of_a_process_is_no_other_program() -> None:
@@ -136,7 +120,7 @@ def test_the_start_of_a_process_is_no_other_program() -> None:
     second["load"] |= {"seconds": 20.0, "other_cpu_seconds": 10.0}
     found = results(first, second)
     assert [run["load"]["rows_cpu_seconds"] for run in first_runs(found)] == [23.0, 10.0]
-    assert busy(found) == ""
+    assert Caveats.of(found).busy == {}
 
 
 def test_the_trainings_of_the_comparison_are_no_other_programs() -> None:
@@ -144,9 +128,9 @@ def test_the_trainings_of_the_comparison_are_no_other_programs() -> None:
     pair = [recorded(0, 10), recorded(0, 10)]
     for run in pair:
         run["load"]["other_cpu_seconds"] = 10.5
-    assert busy(results(*pair)) == ""
+    assert Caveats.of(results(*pair)).busy == {}
     for run in pair:
         run["load"]["other_cpu_seconds"] = 15.0
     found = results(*pair)
-    assert "other programs used up to 0.5 of 2 processors" in busy(found)
-    assert conditions(found) == f"{at_once(found)} {busy(found)}"
+    assert Caveats.of(found).busy == {"rnn": pytest.approx(0.5), "lstm": pytest.approx(0.5)}
+    assert Caveats.of(found).busy_most in conditions(found)

@@ -1,8 +1,9 @@
 """Where models differ: parts add up to the whole, two models are treated alike, and pages say no more than that."""
 
+import itertools
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,16 @@ import seriatim
 from seriatim.comparison.comparison_page import report
 from seriatim.comparison.differences import (
     MAX_SHOWN,
-    block_sums,
-    buckets_of,
-    choose_shown,
-    compare_buckets,
+    answered_items,
+    by_length,
     compare_classes,
-    compare_texts,
-    confusions,
-    most_different,
+    compare_tokens,
+    scored_texts,
 )
-from seriatim.comparison.differences_section import differences_section
+from seriatim.comparison.differences_section import bucket_chart, bucket_facts, class_table, differences_section
 from seriatim.comparison.item_answers import ItemAnswers, with_equal_names
 from seriatim.comparison.results import Results
+from seriatim.evaluation.error_analysis import MAX_LABELS, count_confusions
 from seriatim.evaluation.token_scores import UNKNOWN, TokenLosses, cut_evenly, positions_in_lines
 from seriatim.storage.weights import load_tensors
 
@@ -75,10 +74,10 @@ def test_pieces_cover_the_text_and_are_not_too_long() -> None:
 
 def test_losses_of_buckets_weighted_by_their_tokens_are_the_loss_of_the_whole() -> None:
     losses = token_losses()
-    for buckets, found in zip(buckets_of(losses), compare_buckets({"a": losses}), strict=True):
-        assert block_sums(losses, buckets)[..., 1].sum() == len(losses.nats)
+    for found in compare_tokens({"a": losses}):
+        assert sum(found["counts"]) == len(losses.nats)
         means = np.array([value or 0.0 for value, *_ in found["values"]["a"]])
-        assert means @ found["counts"] == pytest.approx(losses.nats.sum())
+        assert means @ found["counts"] * math.log(2) == pytest.approx(losses.nats.sum())
         assert all(low <= value <= high for value, low, high in (found["values"]["a"][i] for i in found["shown"]))
 
 
@@ -86,33 +85,78 @@ def test_infinite_losses_have_no_mean_and_are_no_error() -> None:
     losses = token_losses()
     nats = losses.nats.copy()
     nats[0] = np.inf
-    found = compare_buckets({"a": losses, "b": replace(losses, nats=nats)})[0]
+    found = compare_tokens({"a": losses, "b": replace(losses, nats=nats)})[0]
     assert found["values"]["b"][0] == [None, None, None]
     assert found["values"]["a"][0][0] is not None
     assert all(test["bucket"] != 0 for test in found["tests"]["results"])
+    assert math.isnan(bucket_chart(found, Results(made_up(("rnn",))), None).series[1].y[0])
 
 
-def test_a_disagreement_of_two_models_is_the_opposite_of_the_exchanged_one() -> None:
-    random = np.random.default_rng(0)
-    first, second = random.gamma(2, 1, 50), random.gamma(2, 1, 50)
-    assert most_different(first, second, range(50)) == most_different(second, first, range(50))[::-1]
-    assert most_different(first, first, range(50)) == ([], [])
-    first[3], second[4] = math.inf, math.inf
-    first[5] = second[5] = math.inf
-    for_first, for_second = most_different(first, second, range(50))
-    assert (for_first[0], for_second[0]) == (4, 3)
-    assert 5 not in for_first + for_second
-    one, other = token_losses(0), token_losses(1)
-    found, exchanged = compare_texts({"a": one, "b": other}), compare_texts({"b": other, "a": one})
-    assert [text["tokens"] for text in found["for_first"]] == [text["tokens"] for text in exchanged["for_second"]]
-    assert found["better"] == exchanged["worse"]
+def test_buckets_of_lengths_have_nearly_equal_sizes_and_every_input_once() -> None:
+    lengths = np.random.default_rng(0).permutation(300)
+    groups = by_length(lengths)
+    assert sorted(np.concatenate(groups)) == list(range(300))
+    assert {len(rows) for rows in groups} <= {49, 50, 51}
+    assert all(lengths[one].max() < lengths[other].min() for one, other in itertools.pairwise(groups))
+    assert [len(by_length(np.array(each))) for each in ([3] * 100, [3, 4], [3, 5] * 50)] == [1, 1, 2]
 
 
-def test_the_surprisals_of_a_text_add_up_to_its_loss() -> None:
-    found = compare_texts({"a": token_losses(0), "b": token_losses(1)})
-    for text in found["for_first"]:
-        for bits, nats in zip(text["bits"], text["figures"], strict=True):
-            assert sum(bits) == pytest.approx(nats / math.log(2), abs=0.01 * len(bits))
+def test_only_ranges_that_a_test_supports_are_named_and_none_of_unequal_budgets() -> None:
+    names, results = ["1", "2–4", "5–16"], [(0.01, 0.2, 0.4), (0.2, 0.1, 0.5), (0.01, -0.4, -0.2)]
+    tests = [
+        {"bucket": i, "p_value": p, "low": low, "high": high, "difference": (low + high) / 2}
+        for i, (p, low, high) in enumerate(results)
+    ]
+    buckets = {"names": names, "of": "loss (bits per token)"}
+    buckets |= {"tests": {"first": "rnn", "second": "lstm", "results": tests}}
+    values = made_up(("rnn", "lstm"))
+    facts = bucket_facts(buckets, Results(values))
+    assert facts is not None
+    assert (facts.above, facts.below, facts.total) == ("1", "5–16", 3)
+    given = with_equal_names({name: answers(["a"] * 40, [name[0]] * 40) for name in ("rnn", "lstm")})
+    classes = compare_classes(given, tags=False)
+    assert classes["tests"] == 1
+    assert str(classes["tests"]) in class_table(classes, Results(values)).caption
+    for i, row in enumerate(values["rows"]):
+        for run in row["runs"]:
+            run |= {"tokens": 1000 * (1 + i), "ended_early": False}
+    values["budget"] = {"tokens": 1000}
+    assert bucket_facts(buckets, Results(values)) is None
+    assert "Holm" not in class_table(classes, Results(values)).caption
+
+
+def test_the_surprisals_of_a_text_add_up_to_its_bits() -> None:
+    losses = {"a": token_losses(0), "b": token_losses(1)}
+    found = scored_texts(losses)
+    assert "".join(itertools.chain(*(item["text"] for item in found["items"]))).split()[:2] == [
+        f"w{token}" for token in losses["a"].ids[:2]
+    ]
+    for item in found["items"]:
+        for bits, total in zip(item["answers"], item["figures"], strict=True):
+            assert sum(bits) == pytest.approx(total, abs=0.01 * len(bits) + 0.01)
+    totals = np.array([item["figures"] for item in found["items"]]).sum(0)
+    assert totals == pytest.approx([each.nats.sum() / math.log(2) for each in losses.values()], rel=1e-3)
+
+
+def test_items_have_the_answers_of_all_layers_and_wrong_tags_are_counted() -> None:
+    texts = [{"row": i, "text": f"x{i} y", "truth": "A B", "answer": "A B", "right": True} for i in (0, 2)]
+    one = ItemAnswers(
+        3,
+        np.arange(3),
+        "words",
+        ["A", "B"],
+        np.full(3, 2),
+        np.full(3, 2),
+        np.tile([0, 1], 3),
+        np.tile([0, 1], 3),
+        texts,
+    )
+    wrong = replace(one, predicted=np.array([0, 1, 0, 1, 1, 1]))
+    found = answered_items({"one": one, "wrong": wrong}, {"one": {}, "wrong": {}}, [], tags=True)
+    assert found["layers"] == ["one", "wrong"]
+    assert [item["figures"] for item in found["items"]] == [[0, 0], [0, 1]]
+    assert found["items"][1]["answers"] == [["A", "B"], ["B", "B"]]
+    assert answered_items({"one": one}, {"one": {}}, [], tags=False)["items"][0]["figures"] == []
 
 
 def test_classes_add_up_and_only_clear_differences_are_marked() -> None:
@@ -124,11 +168,13 @@ def test_classes_add_up_and_only_clear_differences_are_marked() -> None:
     found = compare_classes(given, tags=False)
     assert sum(row["support"] for row in found["rows"]) == len(truth)
     assert found["tests"] == 4  # c has too few texts
-    assert found["differing"] == {"same": 0, "bad": 2}
+    assert all(row["p_values"].get("same", 1) == 1 for row in found["rows"])
+    assert [row["p_values"]["bad"] < 0.05 for row in found["rows"][:2]] == [True, True]
     assert found["rows"][2]["p_values"] == {}
-    matrix = np.array(confusions(given)["bad"]["matrix"])
-    assert matrix.sum() == len(truth)
-    assert matrix[0].tolist() == [15, 25, 0]
+    counts = count_confusions(*given["bad"].flat_labels())
+    assert np.sum(counts.matrix) == counts.total == len(truth)
+    assert counts.matrix[0] == [15, 25, 0]
+    assert (counts.true, counts.predicted, counts.wrong) == ([40, 40, 4], [15, 65, 4], 25)
 
 
 def test_of_many_classes_some_are_shown_and_the_others_counted() -> None:
@@ -138,11 +184,11 @@ def test_of_many_classes_some_are_shown_and_the_others_counted() -> None:
     found = compare_classes(given, tags=False)
     assert len(found["rows"]) == MAX_SHOWN
     assert found["classes"] == 300
-    assert "pairs" in confusions(given)["bad"]
-    values = made_up(("rnn", "lstm")) | {"differ": {"classes": found, "confusions": confusions(given)}}
-    text = check_page(report(without_plots(values))).text()
-    assert "270 of 300 classes are left out" in text
-    assert choose_shown(list(range(100)), [90, 80], np.ones(100))[-2:] == [80, 90]
+    confused = {layer: asdict(count_confusions(*each.flat_labels())) for layer, each in given.items()}
+    assert len(confused["bad"]["labels"]) == MAX_LABELS
+    assert confused["bad"]["all_labels"] == 300
+    values = made_up(("rnn", "lstm")) | {"differ": {"classes": found, "confusions": confused}}
+    assert "270 of 300 classes" in check_page(report(without_plots(values))).text()
 
 
 @pytest.mark.parametrize("task", parameters(["classify", "seq2seq", "tag"], everyday=["classify"]))
@@ -154,14 +200,15 @@ def test_answers_of_a_comparison_are_measured_and_shown(task: str, tmp_path: Pat
     kind = "word" if task == "tag" else "char"
     found = seriatim.compare({**config, "tokenizer": {"kind": kind}}, layers=["rnn", "window"], steps=2)
     differ = found.results["differ"]
-    assert [differ["disagreement"]["first"], differ["disagreement"]["second"]] == [row["layer"] for row in found.rows]
+    assert differ["items"]["layers"] == [row["layer"] for row in found.rows]
+    assert all(len(item["answers"]) == 2 for item in differ["items"]["items"])
     assert ("classes" in differ) == (task != "seq2seq")
     if task != "seq2seq":
         assert sum(row["support"] for row in differ["classes"]["rows"]) == {"classify": 12, "tag": 20}[task]
         for row in found.rows:
             matrix = np.array(differ["confusions"][row["layer"]]["matrix"])
             assert np.trace(matrix) / matrix.sum() == pytest.approx(row["metrics"]["accuracy"])
-    assert "Where models differ" in check_page(report(json.loads(json.dumps(found.results)))).text()
+    assert "Item by item" in check_page(report(json.loads(json.dumps(found.results)))).text()
 
 
 @pytest.mark.exhaustive
@@ -182,7 +229,7 @@ def test_losses_of_tokens_are_those_of_the_evaluation(task: str, unit: str, text
         nats = load_tensors(tmp_path / "a" / "rows" / f"{row['layer']}-1.safetensors")["items.nats"]
         assert float(nats.mean()) == pytest.approx(row["metrics"]["loss"], rel=1e-4)
     page = report(json.loads(json.dumps(found.results)))
-    assert "Each token below is shaded by its surprisal" in check_page(page).text()
+    assert any("items" in each.get("class", "") for each in check_page(page).all("div"))
 
 
 def test_rows_of_earlier_versions_give_a_page_without_this_section() -> None:
@@ -196,21 +243,19 @@ def test_rows_of_earlier_versions_give_a_page_without_this_section() -> None:
 def test_hostile_labels_and_texts_stay_text() -> None:
     truth, other = [HOSTILE, "\u202eabc"] * 20, [HOSTILE] * 40
     given = with_equal_names({"rnn": answers(truth, truth), "lstm": answers(truth, other)})
-    item = {
-        "text": HOSTILE,
-        "truth": HOSTILE,
-        "answers": [HOSTILE, "b"],
-        "right": [True, False],
-        "figures": [None, 2.0],
-    }
-    tokens = {"tokens": [HOSTILE, "e\u0301", "x" * 10_000], "bits": [[None, 0.0, 1.0]] * 2, "figures": [None, 1.0]}
-    base = {"first": "rnn", "second": "lstm", "of": "loss", "items": 3, "outcomes": 9}
-    base |= {"better": [0.5, 0.4, 0.6], "worse": [0.5, 0.4, 0.6]}
-    for found in (
-        base | {"kind": "answers", "for_first": [item], "for_second": []},
-        base | {"kind": "tokens", "for_first": [tokens], "for_second": [tokens]},
-    ):
-        differ = {"classes": compare_classes(given, tags=False), "confusions": confusions(given), "disagreement": found}
+    item = {"text": HOSTILE, "truth": HOSTILE, "answers": [HOSTILE, "b"], "right": [True, False]}
+    item["figures"] = [None, 2.0]
+    words = {"text": [HOSTILE, "\u05d0"], "truth": [HOSTILE, "b"], "answers": [[HOSTILE, "b"], ["b", HOSTILE]]}
+    words |= {"right": [True, False], "figures": [0, 2]}
+    tokens = {"text": [HOSTILE, "e\u0301"], "truth": "", "answers": [[None, 0.0]] * 2, "figures": [None, 1.0]}
+    base = {"layers": ["rnn", "lstm"], "figure": HOSTILE, "more_is_better": False, "total": 3}
+    confused = {layer: asdict(count_confusions(*each.flat_labels())) for layer, each in given.items()}
+    for found in (item, words, tokens | {"right": []}):
+        differ = {
+            "classes": compare_classes(given, tags=False),
+            "confusions": confused,
+            "items": base | {"items": [found]},
+        }
         page = check_page(report(without_plots(made_up(("rnn", "lstm")) | {"differ": differ})))
         assert "<script>alert(1)" in page.text()
         assert not page.all("img")

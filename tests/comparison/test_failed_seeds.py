@@ -10,10 +10,9 @@ import seriatim
 from seriatim.comparison import workers
 from seriatim.comparison.comparing import Comparison, resume
 from seriatim.comparison.comparison_page import first_runs
+from seriatim.comparison.findings import Caveats, Verdict, warnings_of
 from seriatim.comparison.results import Results
-from seriatim.comparison.sentences import controlled_variables, generating, metric_in_words, training
-from seriatim.comparison.tables_and_plots import summary_table
-from seriatim.comparison.verdict import finding
+from seriatim.comparison.tables import summary_table
 from seriatim.comparison.worker import WorkerJob
 from seriatim.core.errors import TrainingError
 
@@ -44,15 +43,13 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert gru["rank"] is None
     gru["metrics"] |= {"accuracy": 1.0}
     results = Results(values)
-    text = finding(results)
-    assert text.startswith("gru is not ranked, because 1 of its 2 seeds failed. rnn is the only trained layer that is")
+    found = Caveats.of(results)
+    assert found.lacking == "gru (1 of 2 seeds failed)"
+    assert any(found.lacking in warning for warning in warnings_of(results))
+    assert Verdict.of(results).best.layer == "rnn"
     assert [row.layer for row in results.measured] == ["rnn"]
     assert [row.layer for row in results.ranked] == ["rnn", "gru"]
-    assert "means over 2 seeds, except those of gru (1 of 2 seeds failed)" in controlled_variables(results)
-    assert "not ranked: 1 of 2 seeds failed" in metric_in_words(results.rows[1], results)
-    assert "the fastest" not in training(results.rows[1], results) + generating(results.rows[1], results)
-    only = Results({**values, "rows": [gru]})
-    assert training(only.rows[0], only).startswith("token by token: "), "the only row lacks a seed"
+    assert Verdict.of(Results({**values, "rows": [gru]})).best is None, "the only row lacks a seed"
     cells = {row[0].text: row for row in summary_table(results).rows}
     assert cells["gru"][0].note == "1 of 2 seeds failed"
     assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))

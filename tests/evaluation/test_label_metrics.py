@@ -11,6 +11,7 @@ from seriatim.evaluation.label_metrics import (
     Predictions,
     prediction_measures,
     prediction_metrics,
+    reliability,
     tagging_measures,
     tagging_metrics,
 )
@@ -204,3 +205,20 @@ def test_tags_that_do_not_match_are_refused() -> None:
     for nothing in ([], [[]]):
         with refused("empty"):
             tagging_metrics(nothing, nothing)
+
+
+def test_levels_of_confidence_have_equal_numbers_of_predictions() -> None:
+    random = np.random.default_rng(0)
+    confidence = random.beta(9, 1, 2_003)  # most predictions are confident
+    correct = random.random(2_003) < confidence
+    levels = reliability(confidence, correct)
+    counts = [level["count"] for level in levels]
+    assert len(levels) == 10
+    assert max(counts) - min(counts) <= 1
+    assert sum(counts) == 2_003
+    assert sum(level["accuracy"] * level["count"] for level in levels) == pytest.approx(correct.sum())
+    means = [level["confidence"] for level in levels]
+    assert means == sorted(means)
+    assert sum(level["low"] <= level["confidence"] <= level["high"] for level in levels) >= 8, "it is calibrated"
+    assert [level["count"] for level in reliability(confidence[:50], correct[:50])] == [25, 25]
+    assert reliability(confidence[:0], correct[:0]) == []

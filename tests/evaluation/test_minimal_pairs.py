@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -73,7 +74,11 @@ def test_two_runs_are_compared_on_the_same_pairs(runs, tmp_path, capsys) -> None
     assert difference == pytest.approx(both["first"]["accuracy"] - both["second"]["accuracy"])
     code, out, _ = call(capsys, "evaluate", first, second, "--data", data, "--minimal-pairs")
     assert code == 0
-    assert out.splitlines()[-1].startswith("all")
+    heading, *_, last_row, conclusion = out.splitlines()
+    names = [Path(path).name for path in (first, second)]
+    assert heading.split()[1:3] == names
+    assert last_row.startswith("all")
+    assert all(name in conclusion for name in names)
 
 
 @pytest.mark.parametrize(

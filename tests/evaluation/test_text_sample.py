@@ -8,7 +8,7 @@ import seriatim
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
 from seriatim.evaluation.perplexity import each_loss
-from seriatim.evaluation.text_sample import TextSample, choose_sample
+from seriatim.evaluation.text_sample import TextSample, choose_sample, sample_text
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
 
@@ -72,3 +72,15 @@ def test_losses_are_those_of_the_evaluation_or_of_a_stated_context() -> None:
         near = each_loss(model, limited.corpus)[limited.kept]
     assert near[:20] == pytest.approx(whole[limited.at[:20]], abs=1e-6), "the beginning of the text"
     assert near == pytest.approx(whole[limited.at], abs=0.02), "an untrained model forgets what is 20 tokens back"
+
+
+def test_a_sample_of_a_text_has_the_counts_of_its_fraction() -> None:
+    text = running(10_000)
+    text.statistics.add(Statistics(tokens=10_000, words=4_000, bytes=30_000, lines=100, spelling_nats=8.0))
+    sample = sample_text(text, 2_000)
+    assert len(sample.ids) == 2_000
+    assert sample.ends.tolist() == [500, 1_000, 1_500, 2_000]
+    counts = sample.statistics
+    assert (counts.tokens, counts.words, counts.bytes, counts.lines) == (2_000, 800, 6_000, 20)
+    assert counts.spelling_nats == pytest.approx(1.6)
+    assert sample_text(text, None) is sample_text(text, 10_000) is text

@@ -139,7 +139,7 @@ def test_the_limits_of_a_map_are_stated(tmp_path: Path, texts: dict[str, str]) -
     run = seriatim.train(small_config(texts, tmp_path / "run", model={"layer": "transformer"}, training={"steps": 1}))
     part, whole = attention_maps(run, "the cat sees it", max_tokens=5), attention_maps(run, "the cat sees it")
     assert whole.limits == ""
-    assert part.limits.startswith("Only the first 5 of 15 tokens are shown")
+    assert part.limits == "The first 5 of 15 tokens."
     torch.testing.assert_close(part.maps[0].weights, whole.maps[0].weights[:, :5, :5])
     with refused("range", "max_tokens"):
         attention_maps(run, "the cat", max_tokens=1000)

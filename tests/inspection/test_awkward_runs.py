@@ -86,4 +86,4 @@ def test_very_many_classes_give_a_small_page(tmp_path: Path) -> None:
     html = inspect(run, "text 17").path.read_text()
     text = check_page(html).text()
     assert len(html) < 3_000_000
-    assert "The most frequent confusions." in text
+    assert "labels with the most errors" in text

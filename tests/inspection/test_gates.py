@@ -8,11 +8,24 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
-from seriatim.inspection.gates import Gate, changing_units, gate_names, gates, gates_section, recorded_gates
+from seriatim.inspection.gates import (
+    Result,
+    UnitNumbers,
+    gate_names,
+    gates,
+    gates_section,
+    recorded_gates,
+    state_chart,
+    unit_numbers,
+    unit_stepper,
+)
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.recording import primitive_layers
-from seriatim.pages.page import Tokens
+from seriatim.pages.chart import Chart, Switch
+from seriatim.pages.page import Folded
+from seriatim.pages.stepper import Stepper
 from seriatim.recurrence import uncompiled
+from seriatim.tasks.explainer import Example
 
 from ..conftest import randn, small_config
 from ..laws.eight_laws import INPUT_SIZE, build
@@ -26,18 +39,84 @@ def _uncompiled() -> Iterator[None]:
         yield
 
 
-def noted(layer: nn.Module, inputs: Tensor) -> list[list[tuple[Tensor, bool]]]:
+def noted(layer: nn.Module, inputs: Tensor) -> list[list[Result]]:
+    """Return the gates and step sizes of every step."""
     (steps,) = recorded_gates(layer, lambda: layer(inputs))
-    return steps.recorded
+    return [[result for result in step if result.kind != "tanh"] for step in steps.recorded]
+
+
+def numbers_of(layer: nn.Module, inputs: Tensor, *, count: int = 4) -> UnitNumbers | None:
+    (steps,) = recorded_gates(layer, lambda: layer(inputs))
+    size = inputs.shape[1]
+    return unit_numbers(steps, Example((1,) * size, (), tuple(map(str, range(size)))), count=count)
+
+
+UPDATED = ("lstm", "lstm-coupled", "lstm-peephole", "lstm-layernorm", "gru", "gru-original", "mgu", "residual-rnn")
+
+
+@pytest.mark.parametrize("name", UPDATED)
+def test_the_equations_of_a_unit_give_its_recorded_state(name: str) -> None:
+    """Every equation that the class of a layer declares holds for the numbers that its step computed."""
+    layer, inputs = build(f"bare-{name}"), randn(1, 6, INPUT_SIZE)
+    found = numbers_of(layer, inputs)
+    (update,) = {module.unit_update for module in layer.modules() if getattr(module, "unit_update", None)}
+    assert [equation.left for equation in found.equations] == [text.split(" = ")[0] for text in update.equations]
+    for unit in range(len(found.units)):
+        for left, terms in found.equations:
+            total = sum(torch.stack([torch.tensor(found.of(unit, name)) for name in term]).prod(0) for term in terms)
+            torch.testing.assert_close(total, torch.tensor(found.of(unit, left)), rtol=1e-5, atol=1e-6)
+    state = layer.initial_state(1)
+    for t in range(6):
+        _, state = layer.step(inputs[:, t], state)
+        leaf = (state if isinstance(state, Tensor) else state[-1])[0, found.units].detach().float()
+        torch.testing.assert_close(found.values[:, t, found.names.index(found.states[-1])], leaf)
+
+
+def test_the_numbers_of_an_lstm_are_those_of_its_weights() -> None:
+    layer, inputs = build("bare-lstm"), randn(1, 3, INPUT_SIZE)
+    found = numbers_of(layer, inputs)
+    hidden, cell = torch.zeros(1, layer.output_size), torch.zeros(1, layer.output_size)
+    weights = {name: parameter.detach().float() for name, parameter in layer.cell.named_parameters()}
+    for t in range(3):
+        sums = inputs[:, t].float() @ weights["weight_ih_l0"].T + weights["bias_ih_l0"]
+        i, f, g, o = (sums + hidden @ weights["weight_hh_l0"].T + weights["bias_hh_l0"]).chunk(4, dim=1)
+        expected = {"f": f.sigmoid(), "i": i.sigmoid(), "g": g.tanh(), "o": o.sigmoid(), "c′": cell}
+        cell = expected["f"] * cell + expected["i"] * expected["g"]
+        hidden = expected["o"] * cell.tanh()
+        expected |= {"c": cell, "tanh c": cell.tanh(), "h": hidden}
+        for name, values in expected.items():
+            torch.testing.assert_close(found.values[:, t, found.names.index(name)], values[0, found.units])
+
+
+def test_an_equation_that_does_not_hold_is_left_out() -> None:
+    """A projected output is no product of gate and cell, and is narrower than the cell."""
+    layer = seriatim.layer("lstm", 5, 6, projection_size=3).double().eval()
+    found = numbers_of(layer, randn(1, 4, 5))
+    assert [equation.left for equation in found.equations] == ["c"]
+    assert "h" not in found.names
 
 
 def test_the_units_that_vary_most_are_chosen() -> None:
-    values = torch.full((6, 5), 0.5)
-    values[:, 3], values[::2, 1] = torch.linspace(0, 1, 6), 0.9
-    steady = Gate("layer 1: gru", "reset", tuple("abcdef"), torch.rand(1, 4).expand(6, 4))
-    moving = Gate("layer 1: gru", "update", tuple("abcdef"), values)
-    assert changing_units([steady, moving], 2) == [(moving, 3), (moving, 1)]
-    assert changing_units([Gate("one token", "reset", ("a",), torch.rand(1, 4))]) == []
+    layer, inputs = build("bare-rnn"), randn(1, 9, INPUT_SIZE)
+    found = numbers_of(layer, inputs, count=3)
+    deviations = layer(inputs)[0][0].std(0)
+    assert found.units == deviations.argsort(descending=True)[:3].tolist()
+    assert (found.size, found.states, found.gates) == (layer.output_size, ("h",), ())
+    chart = state_chart(found)
+    assert [list(series.y) for series in chart.series] == [found.of(unit, "h") for unit in range(3)]
+    assert numbers_of(layer, inputs[:, :1]) is None, "one token has no variation"
+    assert numbers_of(build("bare-mamba"), inputs) is None, "its state is a matrix"
+
+
+def test_a_stepper_shows_products_of_its_own_numbers() -> None:
+    found = numbers_of(build("bare-gru"), randn(1, 5, INPUT_SIZE))
+    stepper = unit_stepper(found)
+    (equation,) = stepper.equations
+    total = sum(stepper.product(term) for term in equation.terms)
+    assert total == pytest.approx(stepper.shown[equation.left], abs=1e-4)
+    changes = [abs(a - b) for a, b in zip(found.of(0, "h"), found.of(0, "h′"), strict=True)]
+    assert stepper.first == changes.index(max(changes))
+    assert len(stepper.units) == len(found.units)
 
 
 @pytest.mark.parametrize("name", [*(f"bare-{name}" for name in seriatim.layers.names()), "gru-zoneout", "cell-zoneout"])
@@ -46,7 +125,8 @@ def test_every_gate_of_an_architecture_has_a_name(name: str) -> None:
     layer = build(name)
     found = recorded_gates(layer, lambda: layer(randn(1, 4, INPUT_SIZE)))
     for steps in found:
-        assert [len(gates) for gates in steps.recorded] == [len(gate_names(steps.primitive.layer))] * 4
+        kinds = [[result.kind for result in step if result.kind != "tanh"] for step in steps.recorded]
+        assert [len(gates) for gates in kinds] == [len(gate_names(steps.primitive.layer))] * 4
     named = {gate_names(leaf.layer) for leaf in primitive_layers(layer)} - {()}
     assert named <= {gate_names(steps.primitive.layer) for steps in found}
 
@@ -64,16 +144,16 @@ def test_gates_equal_the_equations() -> None:
             + layer.cell.bias_hh_l0
         ).chunk(4, dim=1)
         expected = dict(zip(("input", "forget", "output"), map(torch.sigmoid, (i, f, o)), strict=True))
-        for name, (values, is_rate) in zip(gate_names(layer), found, strict=True):
+        for name, (kind, values) in zip(gate_names(layer), found, strict=True):
             torch.testing.assert_close(values, expected[name][0].float())
-            assert not is_rate
+            assert kind == "gate"
         hidden, state = layer.step(inputs[:, t], state)
 
 
 def test_step_sizes_of_mamba_are_positive_rates() -> None:
     layer = build("bare-mamba")
     found = noted(layer, randn(1, 5, INPUT_SIZE))
-    assert all(is_rate and bool((values > 0).all()) for ((values, is_rate),) in found)
+    assert all(kind == "rate" and bool((values > 0).all()) for ((kind, values),) in found)
 
 
 def test_a_cell_without_gate_names_has_no_names() -> None:
@@ -146,12 +226,8 @@ def test_every_token_has_its_experts(texts: dict[str, str], tmp_path: Path) -> N
         torch.testing.assert_close(choices.weights.sum(1), torch.ones(7))
 
 
-@pytest.mark.parametrize("name", ["lm", "classify"])
-def test_units_are_painted_on_the_text_itself(inspected, name: str) -> None:
+@pytest.mark.parametrize(("name", "kinds"), [("lm", [Stepper, Chart, Switch]), ("lm-lines", [Stepper, Chart, Switch])])
+def test_the_section_begins_with_the_units(inspected, name: str, kinds: list[type]) -> None:
     parts = gates_section(prepare(inspected[name], SENTENCE, beam=1, data=None, file_format=None)).blocks
-    painted = [part for part in parts if isinstance(part, Tokens)]
-    assert len(painted) == 3
-    for part in painted:
-        text = "".join(token.text for token in part.tokens if not token.symbol)
-        assert SENTENCE.startswith(text.rstrip())
-        assert len(text) >= len(SENTENCE) - 1, "the last token is predicted, not read"
+    assert [type(part) for part in parts[:3]] == kinds
+    assert isinstance(parts[-1], Folded)

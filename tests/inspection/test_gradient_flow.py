@@ -10,19 +10,22 @@ from torch import Tensor
 
 import seriatim
 from seriatim.core.contract import SequenceLayer
-from seriatim.core.state import map_state, state_leaves, with_children
-from seriatim.inspection import jacobians
+from seriatim.core.state import with_children
 from seriatim.inspection.gradient_flow import (
+    MIN_LAGS,
     FlowCurve,
+    GradientFlow,
+    LayerFlow,
+    band,
     equal_windows,
     flow_section,
     gradient_flow,
-    gradient_flow_figure,
+    gradient_flow_chart,
     norms_by_lag,
+    reach,
+    reach_tile,
 )
-from seriatim.inspection.gradient_trend import MIN_LAGS, reach, trend
 from seriatim.inspection.inspected_run import explainer_of, prepare
-from seriatim.inspection.jacobians import JacobianProduct, jacobian_products, spectral_radii
 from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
@@ -116,7 +119,7 @@ def test_nothing_reaches_beyond_a_window() -> None:
     norms = only(layer, randn(BATCH, TIME, 4), randn(6))
     assert bool((norms[:, :3] > 0).all())
     assert not norms[:, 3:].any()
-    assert reach(norms.mean(0).tolist()) == 4
+    assert reach(norms.mean(0).tolist(), fraction=0) == 3
 
 
 def test_a_layer_that_is_not_causal_is_measured_by_its_inputs() -> None:
@@ -148,14 +151,33 @@ def test_parameters_and_their_gradients_do_not_change() -> None:
     assert all(parameter.grad is None for parameter in layer.parameters())
 
 
-def test_reach_is_where_the_norm_stays_below_a_hundredth_of_the_start() -> None:
-    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 5
-    assert reach([1.0, 0.5, 0.0099, 0.001, 0.0]) == 3
-    assert reach([1.0, 0.009, 0.5, 0.6]) is None
-    assert reach([1.0, 0.5]) is None
-    assert reach([1.0, math.inf, math.nan]) is None
-    assert reach([]) is None
-    assert reach([0.0, 0.0]) == 1
+def test_reach_is_the_last_lag_whose_lower_bound_is_above_a_hundredth() -> None:
+    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 4
+    assert reach([1.0, 0.5]) == 2
+    assert reach([1.0, math.inf, math.nan]) == 2
+    assert reach([0.01, 0.001]) == reach([]) == 0
+
+
+def test_the_reach_of_few_uncertain_windows_is_short() -> None:
+    """One window of many with a long reach moves the mean, but not the lower bound of the band."""
+    falling, long = 0.05 ** torch.arange(20.0), torch.ones(20)
+    norms = [falling] * 15 + [long]
+    assert torch.stack(norms).mean(0)[-1] > 0.01
+    low, high = band(norms)
+    assert (reach(low), reach(high)) == (2, 20)
+    assert low[0] == high[0] == 1
+
+
+def test_the_tile_names_the_layer_that_reaches_furthest() -> None:
+    def curve(low: list[float]) -> FlowCurve:
+        return FlowCurve([1.0] * 20, (low, [1.0] * 20))
+
+    short, full = curve([1.0] * 3 + [0.0] * 17), curve([1.0] * 20)
+    flow = GradientFlow([LayerFlow("a", short, short), LayerFlow("b", full, short)], 4, 20)
+    tile = reach_tile(flow)
+    assert tile.value == "≥ 20"
+    assert tile.note.endswith("before training 3")
+    assert reach_tile(GradientFlow(flow.layers, 4, MIN_LAGS - 1)) is None, "too few lags"
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
@@ -178,72 +200,6 @@ def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> N
         torch.testing.assert_close(torch.tensor(one.fresh.norms), torch.tensor(other.trained.norms))
 
 
-@pytest.mark.parametrize(("factor", "kind"), [(1.2, "exploding"), (0.8, "vanishing"), (1.0, None)])
-def test_the_rate_of_a_linear_recurrence_is_its_spectral_radius(factor: float, kind: str | None) -> None:
-    """∂h_T/∂h_{T−k} = (factor · Q)^k with an orthogonal Q: every norm is a power of the factor."""
-    torch.manual_seed(0)
-    layer = seriatim.layer("rnn", 4, 5, activation="identity").double().eval()
-    with torch.no_grad():
-        layer.cell.weight_hh_l0.copy_(factor * torch.linalg.qr(randn(5, 5))[0])
-    rows = list(only(layer, randn(6, 40, 4), randn(5)))
-    rate = trend(rows)
-    assert rate is not None
-    assert rate.factor == pytest.approx(factor)
-    assert rate.low <= rate.factor + 1e-12
-    assert rate.factor <= rate.high + 1e-12
-    assert rate.kind == kind
-
-
-def test_no_rate_is_stated_without_support() -> None:
-    falling = 0.8 ** torch.arange(40.0, dtype=torch.float64)
-    assert trend([falling[: MIN_LAGS - 1]] * 9) is None, "too short"
-    assert trend([falling] * 3) is None, "too few windows"
-    assert trend([torch.zeros(40)] * 9) is None, "nothing to fit"
-    broken = torch.cat([falling, torch.tensor([torch.inf, torch.nan, 0.0])])
-    rate = trend([broken] * 4)
-    assert rate is not None
-    assert rate.factor == pytest.approx(0.8)
-    noise = torch.rand(8, 60, generator=torch.Generator().manual_seed(0)).add(0.1)
-    unclear = trend(list(noise))
-    assert unclear is not None
-    assert unclear.kind is None
-    both = trend([falling, 1 / falling] * 4)  # falls in half of the windows, rises in the others
-    assert both is not None
-    assert both.kind is None
-
-
-@pytest.mark.parametrize(("factor", "kind"), [(1e4, "exploding"), (1e-4, "vanishing")])
-def test_a_norm_that_leaves_the_range_of_numbers_at_once_is_named(factor: float, kind: str) -> None:
-    """Overflow and underflow end a window after a few steps, and so does the end of a layer's window."""
-    norms = factor ** torch.arange(60.0)
-    rate = trend([norms, 2 * norms, 3 * norms, 4 * norms])
-    assert rate is not None
-    assert rate.factor == pytest.approx(factor, rel=0.01)
-    assert rate.kind == kind
-    seen = torch.cat([0.1 ** torch.arange(5.0), torch.zeros(40)])
-    assert trend([seen] * 9) is None
-    at_once = [1.0, math.inf, *[math.nan] * 40]
-    assert FlowCurve(at_once, trend([torch.tensor(at_once)] * 9)).phrases == [
-        "exploding, beyond the range of floating-point numbers"
-    ]
-
-
-@pytest.mark.parametrize(("factor", "name"), [(1.2, "×1.20"), (1e5, "exploding, beyond the range")])
-def test_the_page_names_an_exploding_gradient(factor: float, name: str, texts: dict[str, str], tmp_path: Path) -> None:
-    config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
-    config["model"]["options"] = {"activation": "identity"}
-    run = seriatim.train(config)
-    with torch.no_grad():
-        weight = run.model.layer.cell.weight_hh_l0
-        weight.copy_(factor * torch.linalg.qr(weight)[0])
-    text = "the cat sees the moon . the old man likes it . " * 8
-    (_, table, _), lines = flow_section(prepare(run, text, beam=1, data=None, file_format=None))
-    assert "exploding, " in lines[0]
-    assert name in lines[0]
-    assert "reach" not in lines[0].split("(before")[0], "a gradient that grows has no reach"
-    assert table.rows[0][3].startswith(name)
-
-
 def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str, str], tmp_path: Path) -> None:
     given = {"beam": 1, "data": None, "file_format": None}
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
@@ -251,9 +207,9 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     with refused("empty"):
         flow_section(prepare(run, "t", **given))
     run = seriatim.train(config)
-    parts, lines = flow_section(prepare(run, "the cat sees it .", **given))
-    assert "the held-out data" in parts[0].text
-    assert lines
+    parts, lines, _ = flow_section(prepare(run, "the cat sees it .", **given))
+    assert "the held-out data" in parts[1].caption
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "mlm", "classify", "tag", "seq2seq"])
@@ -270,7 +226,7 @@ def test_windows_have_one_length(inspected, name: str) -> None:
     assert (flow.windows, flow.length) == (len(found.examples), found.length)
     for layer in flow.layers:
         low, high = layer.trained.band
-        assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained.norms, high, strict=True) if a < b)
+        assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained.relative, high, strict=True) if a < b)
 
 
 def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
@@ -286,77 +242,31 @@ def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
     assert len(set(starts)) == len(starts) == 4
 
 
-@pytest.mark.parametrize("name", ["rnn", "residual-rnn", "gru", "lstm", "mgu", "mingru", "s4d", "window"])
-def test_the_product_of_jacobians_is_that_of_the_last_state(name: str) -> None:
-    """σ_max of ∂h_{T−2}/∂h_{T−1−k}, differentiated as one function of the earlier state."""
-    layer, inputs = build(name), randn(2, TIME, 5)
-    for row in range(2):
-        product = products(layer, inputs[row : row + 1])
-        for lag, found in zip(product.lags, product.norms, strict=True):
-            assert found == pytest.approx(largest_singular_value(layer, inputs[row : row + 1], lag)), (row, lag)
-    assert products(layer, inputs).norms[-1] == pytest.approx(
-        sum(products(layer, inputs[row : row + 1]).norms[-1] for row in range(2)) / 2
-    )
-
-
-def all_products(layer: SequenceLayer, inputs: Tensor) -> dict[str, JacobianProduct]:
-    return jacobian_products(layer, lambda rows: layer(torch.stack(rows))[0], list(inputs))
-
-
-def products(layer: SequenceLayer, inputs: Tensor) -> JacobianProduct:
-    (product,) = all_products(layer, inputs).values()
-    return product
-
-
-def largest_singular_value(layer: SequenceLayer, inputs: Tensor, lag: int) -> float:
-    with torch.no_grad():
-        _, before = layer(inputs[:, : TIME - lag])
-    numbers = torch.cat([leaf.flatten() for leaf in state_leaves(before) if leaf.is_floating_point()])
-
-    def later(flat: Tensor) -> Tensor:
-        parts = iter(flat.split([leaf.numel() for leaf in state_leaves(before) if leaf.is_floating_point()]))
-        state = map_state(lambda leaf: next(parts).view_as(leaf) if leaf.is_floating_point() else leaf, before)
-        _, after = layer(inputs[:, TIME - lag : TIME - 1], state) if lag > 1 else (None, state)
-        return torch.cat([leaf.flatten() for leaf in state_leaves(after) if leaf.is_floating_point()])
-
-    return float(torch.linalg.matrix_norm(torch.autograd.functional.jacobian(later, numbers), 2))
-
-
-def test_no_gradient_of_the_state_is_larger_than_the_product_allows() -> None:
-    """The gradient of Elman's network vanishes although σ_max(U) · mean |g′| and the spectral radius say otherwise."""
-    layer = seriatim.layer("rnn", 4, 5).double().eval()
-    with torch.no_grad():
-        layer.cell.weight_hh_l0.copy_(1.3 * torch.linalg.qr(randn(5, 5))[0])
-    inputs = 3 * randn(1, 60, 4)
-    norms, product = only(layer, inputs, randn(5))[0], products(layer, inputs)
-    assert spectral_radii(layer) == {"layer 1: rnn": pytest.approx(1.3)}
-    bounds = norms[0] * torch.tensor(product.norms, dtype=torch.float64)
-    assert bool((norms[torch.tensor(product.lags) - 1] <= bounds * (1 + 1e-9)).all())
-    assert product.norms[-1] < 1e-3
-
-
-def test_states_that_grow_and_products_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = randn(2, TIME, 5)
-    assert all_products(build("attention"), inputs) == {}
-    assert spectral_radii(build("gru")) == {}
-    monkeypatch.setattr(jacobians, "MAX_OPERATIONS", 1)
-    assert all_products(build("gru"), inputs) == {}
-
-
-def test_a_product_beyond_the_range_of_numbers_is_infinite() -> None:
-    layer = seriatim.layer("rnn", 4, 5, activation="identity").eval()
-    with torch.no_grad():
-        layer.cell.weight_hh_l0.copy_(1e15 * torch.eye(5))
-    assert products(layer, torch.ones(1, 9, 4)).norms[-1] == math.inf
-
-
 def test_one_short_text_gives_all_its_lags(texts: dict[str, str], tmp_path: Path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": "rnn"}, training={"steps": 1})
     run = seriatim.train({**config, "data": {"train": texts["train"], "valid": "none"}})
     (flow,) = gradient_flow(run, "nine char").layers
     assert len(flow.trained.norms) == len(flow.fresh.norms) == 8
-    parts, lines = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
+    parts, lines, _ = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
     assert parts
-    assert not lines, "no statement on reach or rate"
-    (layer,) = gradient_flow(run, "nine char").layers
-    assert len(gradient_flow_figure([layer]).axes[0].lines) == 4
+    assert not lines, "one window has no interval"
+
+
+def test_the_chart_has_both_curves_relative_to_the_first_lag() -> None:
+    rows = [0.5 ** torch.arange(30.0, dtype=torch.float64) * scale for scale in (1, 2, 3)]
+    curve = FlowCurve(torch.stack(rows).mean(0).tolist(), band(rows))
+    chart = gradient_flow_chart(LayerFlow("layer 1: rnn", curve, FlowCurve([0.0, 1.0, math.inf])))
+    trained, fresh = chart.series
+    assert trained.y[:20] == pytest.approx([0.5**k for k in range(20)])
+    assert math.isnan(trained.y[-1]), "below the smallest number that is drawn"
+    assert trained.intervals[3] == pytest.approx((0.125, 0.125)), "all windows fall alike"
+    assert all(math.isnan(value) for value in fresh.y), "the first norm is zero"
+    assert curve.reach == 7, "0.5 ** 7 is below 1 %"
+
+
+def test_an_exploding_gradient_is_drawn_as_far_as_it_is_finite() -> None:
+    rows = [torch.tensor([1.0, 1e300, math.inf, math.nan], dtype=torch.float64)] * 2
+    curve = FlowCurve(torch.stack(rows).mean(0).tolist(), band(rows))
+    chart = gradient_flow_chart(LayerFlow("layer 1: rnn", curve, curve))
+    assert [math.isfinite(value) for value in chart.series[0].y] == [True, True, False, False]
+    assert chart

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from seriatim.pages.drawing import Drawing
 
 import seriatim
 from seriatim.cli.main import main as command
@@ -29,7 +30,6 @@ from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.standing import Standing, below_baseline
 from seriatim.inspection.together import distinct_names, page_name
-from seriatim.pages.drawing import Drawing
 from seriatim.pages.page import Prose
 from seriatim.recurrence import uncompiled
 from seriatim.tasks import explainer as capabilities

@@ -1,6 +1,5 @@
 """Mistakes of runs, compared with their evaluation."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import seriatim
 from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
 from seriatim.inspection.inspected_run import explainer_of, prepare
-from seriatim.inspection.mistakes import calibration_figure, confusion_figure, mistakes_section, most_confused
+from seriatim.inspection.mistakes import calibration_chart, items_of, mistakes_section
 from seriatim.recurrence import uncompiled
 from seriatim.runs.run import Run
 
@@ -30,24 +29,30 @@ def test_texts_are_scored_as_in_evaluation(inspected) -> None:
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
     assert found.calibration_error == pytest.approx(expected["calibration_error"])
-    assert found.calibration == expected["calibration"]
-    places = [list(run.vocabulary.labels).index(label) for label in found.labels]
-    assert found.confusion.tolist() == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
-    assert [one.score for one in found.worst] == sorted((one.score for one in found.worst), reverse=True)
-    answers = list(run.predict([one.text for one in found.worst], details=True))
-    for one, answer in zip(found.worst, answers, strict=True):
-        assert answer["text"] == one.predicted != one.truth
-        assert max(answer["probabilities"].values()) == pytest.approx(one.score, abs=1e-6)
+    assert sum(one["count"] for one in found.calibration) == found.total
+    right = sum(one["accuracy"] * one["count"] for one in found.calibration)
+    assert right == pytest.approx(found.correct)
+    places = [list(run.vocabulary.labels).index(label) for label in found.confusions.labels]
+    assert found.confusions.matrix == np.array(expected["confusion"])[np.ix_(places, places)].tolist()
+    assert len(found.items) == found.total
+    answers = list(run.predict([one.text for one in found.items], details=True))
+    for one, answer in zip(found.items, answers, strict=True):
+        assert one.answers == [answer["text"]]
+        assert one.right == [answer["text"] == one.truth]
+        assert answer["probabilities"][one.truth] == pytest.approx(one.figures[0], abs=1e-6)
+    shown = items_of(found, "rnn")
+    assert [one.figures[0] for one in shown.items] == sorted(one.figures[0] for one in shown.items)
 
 
 def test_sentences_are_scored_as_in_evaluation(inspected) -> None:
     run = inspected["tag"]
     found, expected = find_mistakes(run, run.config.data.test), run.evaluate(run.config.data.test)
     assert found.correct / found.total == pytest.approx(expected["accuracy"])
-    assert found.confusion.sum() == found.total == expected["tokens"]
+    assert np.sum(found.confusions.matrix) == found.total == expected["tokens"]
     assert sum(one["count"] for one in found.calibration) == found.total
-    for one in found.worst:
-        assert one.score == len(one.truth.split()) == len(one.predicted.split())
+    for one in found.items:
+        assert one.figures == [sum(a != b for a, b in zip(one.truth, one.answers[0], strict=True))]
+    assert sum(one.figures[0] for one in found.items) == found.total - found.correct
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "lm-words", "ngram", "mlm"])
@@ -57,11 +62,15 @@ def test_tokens_are_scored_as_in_evaluation(inspected, name: str) -> None:
     assert found.total == expected["tokens"]
     if name == "mlm":
         assert found.correct / found.total == pytest.approx(expected["accuracy"])
-    assert found.correct + sum(one.count for one in found.confusions) <= found.total
-    assert all(one.truth != one.predicted for one in found.confusions)
-    scores = [one.score for one in found.worst]
-    assert scores == sorted(scores, reverse=True)
-    assert scores[0] >= expected["loss"]
+    assert found.confusions.total == found.total
+    assert found.confusions.wrong == found.total - found.correct
+    bits = [value for one in found.items for value in one.answers[0]]
+    assert len(bits) == found.total
+    if None not in bits:
+        assert np.mean(bits) * np.log(2) == pytest.approx(expected["loss"], rel=0.01)
+    for one in found.items:
+        if one.figures[0] is not None:
+            assert np.mean(one.answers[0]) == pytest.approx(one.figures[0], abs=0.011)
 
 
 def test_only_the_beginning_of_large_data_is_evaluated(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,33 +90,14 @@ def test_answers_are_the_worst_by_chrf(inspected) -> None:
     expected = run.evaluate(run.config.data.test)
     assert found.chrf == pytest.approx(expected["chrf"])
     assert found.correct / found.total == pytest.approx(expected["exact_match"])
-    assert [one.score for one in found.worst] == sorted(one.score for one in found.worst)
-    assert all(one.truth != one.predicted for one in found.worst)
+    assert sum(one.right[0] for one in found.items) == found.correct
+    assert all((one.figures[0] == pytest.approx(100)) >= one.right[0] for one in found.items)
 
 
-def test_figures_show_the_counts() -> None:
-    random = np.random.default_rng(0)
-    confusion = random.integers(0, 9, (30, 30))
-    shown = most_confused(confusion, count=5)
-    wrong = confusion.sum(0) + confusion.sum(1) - 2 * confusion.diagonal()
-    assert Counter(wrong[shown]) == Counter(sorted(wrong)[-5:])
-    axes = confusion_figure(confusion[:3, :3], ["a$", "b", "c"]).axes[0]
-    assert [text.get_text() for text in axes.texts] == [str(count) for count in confusion[:3, :3].ravel()]
-    assert len(confusion_figure(confusion, [str(i) for i in range(30)]).axes[0].get_xticks()) == 20
-    bins = [{"confidence": 0.5, "accuracy": 0.25, "count": 4}, {"confidence": None, "accuracy": None, "count": 0}]
-    bins += [bins[1]] * 13
-    assert calibration_figure(bins, 0.25).axes[0].lines[1].get_xydata().tolist() == [[0.5, 0.25]]
-
-
-@pytest.mark.parametrize("labels", [2, 6, 12])
-@pytest.mark.parametrize("largest", [9, 12_345, 1_234_567])
-def test_counts_fit_into_their_cells(labels: int, largest: int) -> None:
-    figure = confusion_figure(np.full((labels, labels), largest), [f"label {i}" for i in range(labels)])
-    figure.draw_without_rendering()
-    axes = figure.axes[0]
-    width = axes.bbox.width / labels
-    assert len(axes.texts) == labels**2
-    assert max(text.get_window_extent().width for text in axes.texts) < width
+def test_calibration_has_the_accuracy_of_each_bin() -> None:
+    bins = [{"confidence": 0.5, "accuracy": 0.25, "low": 0.1, "high": 0.4, "count": 4}]
+    (series,) = calibration_chart(bins, 0.25, "rnn").series
+    assert (series.x, series.y, series.intervals) == ([0.5], [0.25], [(0.1, 0.4)])
 
 
 def test_data_of_another_format_is_refused(inspected, tmp_path: Path) -> None:

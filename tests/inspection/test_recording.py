@@ -10,9 +10,10 @@ import torch
 
 import seriatim
 from seriatim.compiler.module_cache import HOOKS
-from seriatim.inspection.attention_maps import attention_figure, attention_maps
-from seriatim.inspection.gates import experts_figure, gate_figure, gate_means_figure, gates
-from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_figure
+from seriatim.inspection.alignment import Aligned, aligned_map
+from seriatim.inspection.attention_maps import attention_map, attention_maps
+from seriatim.inspection.gates import experts_map, gate_chart, gates, gates_switch
+from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_chart
 from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
 from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
@@ -139,22 +140,27 @@ def test_inspection_does_not_change_a_run(texts: dict[str, str], tmp_path: Path,
 
 
 @pytest.mark.exhaustive
-@pytest.mark.usefixtures("laid_out")
 def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
+    from seriatim.pages.chart_svg import draw
 
     model = {"layer": "mingru,transformer,mamba", "options": {"num_experts": 2, "num_heads": 2, "state_size": 2}}
     run = seriatim.train(small_config(texts, tmp_path / "run", model=model, training={"steps": 1}))
     flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
     figures = [
-        gradient_flow_figure(flow.layers),
-        *map(gate_figure, opened.gates),
-        gate_means_figure(opened.gates[:1]),
-        *map(experts_figure, opened.choices),
-        *map(attention_figure, maps.maps),
+        *map(gradient_flow_chart, flow.layers),
+        *map(gate_chart, opened.gates),
+        *(chart for units in opened.units for _, chart in gates_switch(units).choices),
+        *map(experts_map, opened.choices),
+        *map(attention_map, maps.maps),
+        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), has_noise=True),
     ]
-    assert len(figures) == 6
-    for figure in figures:
-        assert isinstance(figure, Figure)
-        figure.draw_without_rendering()
+    assert len(figures) == 11
+    for i, figure in enumerate(figures):
+        assert draw(figure, f"figure-{i}").svg.startswith("<svg")
+
+
+def test_noise_is_marked_in_the_alignment() -> None:
+    """In `builtin:reversal` a random letter follows every letter."""
+    drawn = aligned_map(Aligned("greedy", "ba", 0.0, "axby", "ba", [[0.1, 0.2, 0.3, 0.4]] * 2), has_noise=True)
+    assert drawn.columns == ["a", "(x)", "b", "(y)"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import seriatim
 from seriatim.cli.main import main
-from seriatim.comparison.comparison_page import report
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
@@ -20,8 +19,6 @@ from seriatim.counting.ngrams.table import orders_of
 from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.inspection.word_order import order_effect
 from seriatim.pages.wording import percent
-
-from ..comparison.comparisons import made_up
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 V = 5
@@ -42,6 +39,15 @@ def grams(ids: list[int], n: int) -> list[tuple[int, ...]]:
     return [words for words in found if 0 not in words[1:-1]]
 
 
+def longest_match(ids: list[int], end: int, known: list[set[tuple[int, ...]]]) -> int:
+    """The order of the longest n-gram that ends at a token and is known; 0 if there is none."""
+    whole = [0, *ids]
+    found = (
+        n for n in range(len(known), 0, -1) if n <= end + 2 and tuple(whole[end + 2 - n : end + 2]) in known[n - 1]
+    )
+    return next(found, 0)
+
+
 @settings(max_examples=80, deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 6), st.sampled_from(["kneser-ney", "maximum-likelihood", "witten-bell", "add-k"]))
 def test_figures_are_those_of_counting_with_dictionaries(train, other, order: int, name: str) -> None:
@@ -49,6 +55,8 @@ def test_figures_are_those_of_counting_with_dictionaries(train, other, order: in
     lookups = model.look_up(other)
     impossible = int(np.isinf(lookups.losses).sum())
     found = sparsity(lookups, model.seen, V, impossible)
+    known = [set(grams(train.tolist(), n)) for n in range(1, order + 1)]
+    longest = Counter(longest_match(other.tolist(), end, known) for end in range(len(other)))
     for n, row in enumerate(found["ngrams"], 1):
         there, asked = Counter(grams(train.tolist(), n)), grams(other.tolist(), n)
         lost = sum(words not in there for words in asked)
@@ -60,7 +68,10 @@ def test_figures_are_those_of_counting_with_dictionaries(train, other, order: in
             "predicted": len(asked),
             "unseen": lost,
             "unseen_share": lost / len(asked) if asked else None,
+            "matched": longest[n],
+            "matched_share": longest[n] / len(other),
         }
+    assert sum(row["matched"] for row in found["ngrams"]) + found["ngrams"][0]["unseen"] == len(other)
     if name != "maximum-likelihood":
         assert impossible == 0
         impossible = int(np.isinf(counted(train, order, Smoothing("maximum-likelihood")).look_up(other).losses).sum())
@@ -124,15 +135,10 @@ def test_a_run_without_counts_of_its_training_text_says_so(run: seriatim.Run, te
 
 @pytest.mark.exhaustive
 def test_inspect_has_a_section(run: seriatim.Run) -> None:
-    found = seriatim.inspect(run, "a dog sees the sea .")
-    page = Path(found.path).read_text()
-    assert 'id="sparsity"' in page
+    page = Path(seriatim.inspect(run, "a dog sees the sea .").path).read_text()
+    assert 'id="ngrams"' in page
     last = run.summary["valid"]["ngrams"][-1]
-    share = percent(last["unseen_share"]).replace(" ", "\xa0")
-    assert f"f the {last['predicted']:,} 3-grams of the held-out text, {share} are unseen" in page
-    zero = run.summary["valid"]["maximum_likelihood_impossible_tokens"]
-    assert zero > 0
-    assert f"maximum likelihood gives probability zero to {zero:,} tokens" in page
+    assert f"{last['unseen']:,} ({percent(last['unseen_share'])})".replace(" %", "\xa0%") in page
     run.model.seen = None  # as in runs of earlier versions
     run.summary.pop("valid")
     assert "not known" in Path(seriatim.inspect(run, "a dog").path).read_text()
@@ -147,19 +153,6 @@ def test_an_infinite_divergence_between_orders_is_called_infinite(run: seriatim.
     assert np.nanmin(effect.divergences) >= -1e-12
     page = Path(seriatim.inspect(run, text, permute=20).path).read_text()
     assert f"infinite ({infinite} of {len(effect.changes)} orders)" in page
-
-
-@pytest.mark.exhaustive
-def test_reports_show_them() -> None:
-    results = made_up(("gru", "ngram"))
-    rows = [{"order": n, "possible": 5**n, "types": 9, "once": 3, "predicted": 50, "unseen": n} for n in (1, 2)]
-    counted = next(row for row in results["rows"] if row["counted"])
-    assert "Sparsity of the counts" not in report(results)
-    counted["ngrams"] = [{**row, "unseen_share": row["unseen"] / 50} for row in rows]
-    counted["metrics"] |= {"maximum_likelihood_impossible_tokens": 7, "maximum_likelihood_impossible_share": 0.14}
-    page = report(results)
-    assert "Of the 50 2-grams of the measured text, 4\xa0% are unseen" in page
-    assert "maximum likelihood gives probability zero to 7 tokens (14\xa0%) of the measured text" in page
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

@@ -1,13 +1,14 @@
 """Pages hold any text: control characters, half of a surrogate pair, long words, and scripts from right to left."""
 
+import itertools
 import re
 import xml.etree.ElementTree
+from html import unescape
 
-import numpy as np
 import pytest
 
-from seriatim.pages.charts import SPACED, name_tokens, shortened, shown
-from seriatim.pages.drawing import to_svg
+from seriatim.pages.chart import Axis, Chart, Series
+from seriatim.pages.chart_svg import LONGEST, NARROW, SPACED, WIDE, draw
 from seriatim.pages.page import (
     TEMPLATES,
     Cell,
@@ -17,7 +18,6 @@ from seriatim.pages.page import (
     render,
 )
 from seriatim.pages.strip import Links, Strip, StripRow, StripToken, Values, Weights
-from seriatim.pages.theme import new_figure
 from seriatim.pages.wording import MAX_LISTED, listed
 
 from .test_page import check_page, sections
@@ -75,12 +75,11 @@ def test_a_number_stays_with_its_unit() -> None:
 
 @pytest.mark.parametrize("text", [*AWKWARD.values(), "x" * 10_000])
 def test_labels_of_figures_are_short_lines(text: str) -> None:
-    for label in (shown(text), shortened(text, 12)):
-        assert "\n" not in label
-        assert len(label.replace("\\$", "$")) <= 12
-    figure, axes = new_figure()
-    axes[0, 0].plot([1, 2], label=shown(text))
-    assert to_svg(figure, title=text, description=text)
+    chart = Chart(text, Axis(names=[text, text]), Axis(text), [Series(text, [0, 1], [1, 2], names=[text, text])], text)
+    svg = draw(chart, "figure-1").svg
+    labels = re.findall(r"<text[^>]*>([^<]*)<", svg)
+    assert sum(1 for label in labels if len(unescape(label)) <= LONGEST) >= 2
+    assert not any("\n" in label for label in labels)
 
 
 def test_a_sentence_lists_few_names() -> None:
@@ -118,23 +117,12 @@ def test_arrow_keys_follow_the_direction_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 60, 128, 1000])
-@pytest.mark.parametrize("which", ["xaxis", "yaxis"])
-def test_an_axis_names_as_many_tokens_as_fit(count: int, which: str) -> None:
-    _figure, axes = new_figure(width=4.2)
-    axis = getattr(axes[0, 0], which)
-    tokens = [f"t{i}" for i in range(count)]
-    name_tokens(axis, tokens, 3.0)
-    places = axis.get_ticklocs().astype(int).tolist()
-    assert [label.get_text() for label in axis.get_ticklabels()] == [tokens[place] for place in places]
-    assert len(set(np.diff(places))) == 1
-    assert len(places) >= min(count, 10)
-    assert len(places) * SPACED <= 3.0 + SPACED
-    assert (axis.get_label_text() != "") == (count > 21)
-
-
-def test_short_names_of_tokens_stand_upright() -> None:
-    _figure, axes = new_figure(width=8.4)
-    name_tokens(axes[0, 0].xaxis, ["</s>", *"The end"], 8 * SPACED)
-    assert [label.get_rotation() for label in axes[0, 0].get_xticklabels()] == [90, *[0] * 7]
-    name_tokens(axes[0, 0].xaxis, ["word"] * 8, 8.0)
-    assert {label.get_rotation() for label in axes[0, 0].get_xticklabels()} == {0}
+@pytest.mark.parametrize("is_narrow", [False, True])
+def test_an_axis_names_as_many_tokens_as_fit(count: int, is_narrow: bool) -> None:
+    tokens = [f"t{i:04}" for i in range(count)]
+    chart = Chart("t", Axis(names=tokens), Axis("y"), [Series("a", range(count), range(count))])
+    svg = draw(chart, "figure-1", is_narrow=is_narrow).svg
+    named = [int(name[1:]) for name in re.findall(r">(t\d{4})<", svg)]
+    assert len({b - a for a, b in itertools.pairwise(named)}) == 1
+    assert len(named) >= min(count, 10)
+    assert len(named) * SPACED <= (NARROW if is_narrow else WIDE)

@@ -69,7 +69,8 @@ def test_its_figures_are_in_the_summary_the_card_and_the_message(run: seriatim.R
     assert simple["difference"] == pytest.approx(run.summary["valid"]["accuracy"] - simple["accuracy"])
     assert simple["verdict"].startswith("The model is worse than its simple baseline, a bag of n-grams: accuracy")
     assert simple["verdict"] in (run.path / "README.md").read_text()
-    assert simple["verdict"] in lines.lines
+    (told,) = [line for line in lines.lines if line.startswith("held-out accuracy")]
+    assert f"{simple['name']}: {simple['accuracy']:.2f}" in told
     assert seriatim.load(run.path).summary["baseline"] == baseline
 
 

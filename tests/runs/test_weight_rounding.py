@@ -82,7 +82,7 @@ def test_evaluate_shows_what_rounding_costs(runs, texts, capsys) -> None:
     assert 0 < speeds["ratio_low"] <= speeds["ratio"] <= speeds["ratio_high"]
     code, printed, _ = call(capsys, "evaluate", path, "--data", texts["valid"], *weights)
     assert "bits per byte" in printed
-    assert "weights rounded to int8 (first), and as they are (second)" in printed
+    assert "weights rounded to int8, and as they are in the run" in printed
     assert "tokens/s instead of" in printed
     code, printed, errors = call(capsys, "evaluate", path, path, "--data", texts["valid"], *weights)
     assert (code, printed, errors.count("\n")) == (2, "", 1)

@@ -10,7 +10,7 @@ from seriatim.serving.playground import TEMPLATES
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
-PURE = ("values.js", "requests.js", "tokens.js", "answers.js")
+PURE = ("requests.js", "tokens.js", "answers.js")
 """Parts of the script that can be run without a browser."""
 
 

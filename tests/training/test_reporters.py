@@ -45,7 +45,7 @@ def test_a_notebook_shows_progress_in_one_output(texts, tmp_path: Path, cell: Ce
     monkeypatch.setattr("seriatim.training.reporting.UPDATE_SECONDS", 0.0)
     seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 3}))
     assert any("step 2 " in text.splitlines()[-1] and "left" in text for text in cell.texts)
-    assert "training ended: the budget of 3 steps is spent" in cell.texts[-1]
+    assert "done: 3 steps" in cell.texts[-1]
     assert not any(line.startswith("step 3 ") for line in cell.texts[-1].splitlines())
     assert capsys.readouterr() == ("", "")
 
@@ -68,4 +68,4 @@ def test_the_reporter_of_the_console_is_public(texts, tmp_path: Path, capsys) ->
     seriatim.train(small_config(texts, tmp_path / "run", training={"steps": 3}), reporter=seriatim.ConsoleReporter())
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "training ended: the budget of 3 steps is spent" in printed.err
+    assert "done: 3 steps" in printed.err

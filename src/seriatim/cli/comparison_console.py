@@ -1,14 +1,18 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
+import shlex
+from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
+from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
-from ..comparison.verdict import beside_baseline, beside_simplest, conditions, finding, missed_budgets
+from ..comparison.tables import column_texts
 from ..core.errors import InputError, printable
 from ..core.json_object import JsonMapping
-from ..evaluation.intervals import Metric
 from ..pages.wording import listed
 from ..storage.files import to_json
 from ..tasks import FITTED
@@ -100,7 +104,7 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
     if as_json:
         print(to_json(comparison.results))
     elif not console.quiet:
-        print_results(comparison.results)
+        print_results(comparison.results, comparison.folder)
     if report:
         from ..comparison.comparison_page import write_report
 
@@ -110,58 +114,62 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
             console.say(f"report.html was not written: {error}")
 
 
-def print_results(values: JsonMapping) -> None:
-    """Print the table of a comparison, best first."""
+def print_results(values: JsonMapping, folder: Path) -> None:
+    """Print the table of a comparison, best first, and what it shows in at most six lines."""
     results = Results(values)
-    figures = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
-    headings = ["layer", "rank", figures[0].name, "95 % interval", *(figure.name for figure in figures[1:])]
-    headings += ["parameters", "epochs", "seconds", "tokens/s", "memory (MB)", "state (bytes)", "ms/token"]
-    table = table_of(*headings)
-    for row in results.ranked:
-        table.add_row(*([row.layer, "failed"] if row.failed else _cells(row, figures)))
-    show(table)
-
-    # Several widths of a layer are compared by their states, which the ranking would scatter.
-    if groups := results.by_width():
-        print()
-        table = table_of("layer", "width", "state after the longest input (bytes)", results.metric.name)
-        for layer, rows in groups.items():
-            for row in rows:
-                table.add_row(layer, f"{row.width:,}", f"{row.state:,}", results.metric.written(results.of(row)))
+    ran = [row for row in results.ranked if not row.failed]
+    if ran:
+        columns = [column for column in _columns(results) if any(column.cells(row) for row in ran)]
+        table = table_of("layer", *(column.heading for column in columns))
+        for row in ran:
+            table.add_row(row.title, *(column.cells(row) for column in columns))
         show(table)
-    _notes(results)
+    _print_widths(results)
+    for row in results.rows:
+        if reason := row.failed or row.note:
+            again = shlex.join(["seriatim", "compare", "--resume", str(folder)])
+            print(printable(f"✗ {row.layer}  {reason}; to retry: {again}"))
+
+    # What the table shows, what to know before trusting it, and what it rests on.
+    verdict, setup = Verdict.of(results), Setup.of(results)
+    lines = [(name, statement.of(verdict)) for name, statement in CONSOLE if statement.when(verdict)]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, text in lines:
+        print(printable(f"{name:<{width}}  {text}"))
+    if warnings := warnings_of(results, on_console=True):
+        print(printable(f"! {' '.join(warnings)}"))
+    print(printable(f"{setup.seeds}, measured on {setup.measured_on}"))
 
 
-def _cells(row: ResultRow, figures: list[Metric]) -> list[str]:
-    first, *others = figures
-    seconds = row.training_seconds
+class _Column(NamedTuple):
+    """A column of the table: its heading, and the cell of a row, empty where the figure is not known."""
+
+    heading: str
+    cells: Callable[[ResultRow], str]
+
+
+def _columns(results: Results) -> list[_Column]:
+    first, *others = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
+    texts = {figure.key: column_texts(results, figure) for figure in (first, *others)}
     return [
-        row.title,
-        row.lacking if row.rank is None else str(row.rank),
-        _value(row, first),
-        first.interval(row.metrics),
-        *(_value(row, figure) for figure in others),
-        f"{row.parameters:,}",
-        "" if row.epochs is None else f"{row.epochs:.2g}",
-        "" if seconds is None else f"{seconds:.1f}",
-        f"{row.tokens_per_second:,.0f}",
-        "" if row.memory_bytes is None else f"{row.memory_bytes / 1e6:,.0f}",
-        "" if (state := row.state_bytes.get("1000")) is None else f"{state:,}",
-        "" if row.milliseconds_per_token is None else f"{row.milliseconds_per_token:.2f}",
+        _Column("rank", lambda row: "" if row.rank is None else str(row.rank)),
+        _Column(first.name, lambda row: texts[first.key].get(row.layer, "")),
+        _Column("95 % interval", lambda row: first.interval(row.metrics)),
+        *(_Column(figure.name, lambda row, key=figure.key: texts[key].get(row.layer, "")) for figure in others),  # type: ignore[misc]
+        _Column("epochs", lambda row: "" if row.epochs is None else f"{row.epochs:.2g}"),
+        _Column("seconds", lambda row: "" if row.training_seconds is None else f"{row.training_seconds:.1f}"),
+        _Column("tokens/s", lambda row: "" if row.counted else f"{row.tokens_per_second or 0:,.0f}"),
     ]
 
 
-def _value(row: ResultRow, figure: Metric) -> str:
-    return "" if row.metrics.get(figure.key) is None else figure.text(row.metrics)
-
-
-def _notes(results: Results) -> None:
-    print(printable(f"measured on {results.section('data')['measured_on']}; state: bytes after 1,000 tokens"))
-    if any(row.rank for row in results.ran):
-        print("rank: layers of one rank do not differ significantly from the first (paired bootstrap)")
-    for tell in (finding, beside_baseline, beside_simplest, missed_budgets, conditions):
-        if sentence := tell(results):
-            print(printable(sentence))
-    for row in results.rows:
-        if row.failed or row.note:
-            print(printable(f"{row.layer}: {row.failed or row.note}"))
+def _print_widths(results: Results) -> None:
+    """Print several widths of a layer by their states, which the ranking scatters."""
+    groups = results.by_width()
+    if not groups:
+        return
+    print()
+    table = table_of("layer", "width", "state after the longest input (bytes)", results.metric.name)
+    for layer, rows in groups.items():
+        for row in rows:
+            table.add_row(layer, f"{row.width:,}", f"{row.state:,}", results.metric.written(results.of(row)))
+    show(table)

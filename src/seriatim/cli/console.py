@@ -4,7 +4,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console, RenderableType
@@ -13,9 +13,12 @@ from rich.table import Table
 
 from ..core.errors import printable
 from ..core.json_object import JsonMapping, JsonObject
-from ..evaluation.intervals import Paired, written
+from ..data.vocabulary import Vocabulary
+from ..evaluation.intervals import Paired
+from ..tasks.beside_baseline import main_metric
 from ..tasks.task import Task
 from ..training.reporting import LineReporter
+from .conclusions import Difference, cautions, conclusion
 from .main import Messages
 
 if TYPE_CHECKING:
@@ -91,9 +94,11 @@ class ConsoleReporter(ProgressLine, LineReporter):
         self.update(text, fraction, line=f"{text}  ({fraction:.0%})")
 
     def end(self, record: JsonObject) -> None:
-        """Print the metrics of the run beside those of the simplest model."""
+        """Print the metrics of the run, what it cost, and one line if a simpler model reaches them, too."""
         self.close()
         super().end(record)
+        for sentence in cautions(record, self.headline, is_fitted=self.work_unit == "tokens")[:1]:
+            self.say(f"! {sentence}")
 
 
 def print_metrics(
@@ -125,23 +130,51 @@ def print_metrics(
             print(printable(details.note))
 
 
-def print_differences(first: JsonObject, second: JsonObject, differences: Mapping[str, Paired], task: Task) -> None:
-    """Print the metrics of two runs, their differences, and the p-values."""
-    table = table_of("", "first", "second", "difference", "95 % interval", "p")
-    for figure in task.evaluator.metrics:
-        if figure.key in differences:
-            paired = differences[figure.key]
-            difference, *ends = (written(value, figure.digits, signed=True) for value in paired[:3])
-            interval = "" if paired.low is None else " to ".join(ends)
-            p_value = "" if paired.p_value is None else f"{paired.p_value:.3f}"
-            table.add_row(figure.name, figure.text(first), figure.text(second), difference, interval, p_value)
+def print_differences(heading: str, rows: Iterable[tuple[str, str, str, Difference]], main: Difference) -> None:
+    """Print values of two systems, their differences and p-values, and which system is better.
+
+    Args:
+        heading: what the names of the rows are.
+        rows: the name of each row, the values of both systems, and their difference.
+        main: the difference that decides which system is better.
+    """
+    table = table_of(heading, main.first, main.second, "difference", "95 % interval", "p")
+    for name, first, second, difference in rows:
+        p_value = "" if difference.paired.p_value is None else f"{difference.paired.p_value:.3f}"
+        table.add_row(name, first, second, difference.size, difference.interval, p_value)
     show(table)
+    print(*map(printable, conclusion(main)), sep="\n")
 
 
-def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task) -> None:
+def print_metric_differences(
+    names: tuple[str, str],
+    first: JsonObject,
+    second: JsonObject,
+    paired: Mapping[str, Paired],
+    task: Task,
+    vocabulary: Vocabulary,
+) -> None:
+    """Print the metrics of two runs and their differences; see `print_differences`."""
+    differences = {
+        metric.key: Difference(*names, metric, paired[metric.key])
+        for metric in task.evaluator.metrics
+        if metric.key in paired
+    }
+    rows = [
+        (each.metric.name, each.metric.text(first), each.metric.text(second), each) for each in differences.values()
+    ]
+
+    # The main metric decides, or else a headline that differs: answers that are never exactly right can differ in BLEU.
+    main = main_metric(task, vocabulary)
+    ranked = sorted(differences.values(), key=lambda each: (each.metric.key != main.key, not each.metric.headline))
+    differing = (each for each in ranked if each.paired.difference and each.metric.headline)
+    print_differences("", rows, next(differing, ranked[0]))
+
+
+def print_cost_of_rounding(metrics: JsonObject, cost: "RoundingCost", task: Task, vocabulary: Vocabulary) -> None:
     """Print the metrics of a run with rounded weights beside those without, their differences, and both speeds."""
-    print(f"\nweights rounded to {cost.weights} (first), and as they are (second):")
-    print_differences(metrics, cost.metrics, cost.differences, task)
+    print(f"\nweights rounded to {cost.weights}, and as they are in the run:")
+    print_metric_differences((cost.weights, "the run"), metrics, cost.metrics, cost.differences, task, vocabulary)
     first, second, ratio, low, high = cost.speeds
     print(
         f"writing one text greedily: {first:,.0f} tokens/s instead of {second:,.0f} "

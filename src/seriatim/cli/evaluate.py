@@ -55,7 +55,7 @@ def add_evaluate(parser: Parser) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Print the metrics of a run, of a mixture of runs, or of two runs and their differences."""
     from ..runs.ensembles import compare, cost_of_rounding, evaluate_beside_baseline, interpolate
-    from .console import print_cost_of_rounding, print_differences, print_metrics
+    from .console import print_cost_of_rounding, print_metric_differences, print_metrics
 
     if options.minimal_pairs:
         evaluate_pairs(options)
@@ -91,7 +91,8 @@ def evaluate(options: argparse.Namespace) -> None:
             rows = {name: difference._asdict() for name, difference in differences.items()}
             print(to_json({"first": metrics, "second": other_metrics, "differences": rows}))
         else:
-            print_differences(metrics, other_metrics, differences, run.task)
+            names = column_names(options)
+            print_metric_differences(names, metrics, other_metrics, differences, run.task, run.vocabulary)
     elif options.json:
         figures = metrics if beside is None else beside.as_json(run.config.training.baseline_weight)
         beside_figures: dict[str, object] = {"weights": mixture} if mixture else {}
@@ -100,17 +101,26 @@ def evaluate(options: argparse.Namespace) -> None:
     else:
         print_metrics(metrics, run.task, *(beside[1:] if beside else ()))
         if cost is not None:
-            print_cost_of_rounding(metrics, cost, run.task)
+            print_cost_of_rounding(metrics, cost, run.task, run.vocabulary)
         if mixture:
             print(printable("weights: " + ", ".join(f"{path} {weight:.4f}" for path, weight in mixture.items())))
+
+
+def column_names(options: argparse.Namespace) -> tuple[str, str]:
+    """Return short names of the two runs, which head the columns; the first may be an ensemble of several."""
+    from ..runs.ensembles import short_names
+
+    *first, second = short_names([*options.run.split(","), options.other])
+    return ",".join(first), second
 
 
 def evaluate_pairs(options: argparse.Namespace) -> None:
     """Print how often each run finds the good sentence of a pair more probable, and the difference between two runs."""
     from ..data.sources import find_sources
-    from ..evaluation.intervals import paired, written
+    from ..evaluation.intervals import Metric, paired, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
-    from .console import show, table_of
+    from .conclusions import Difference
+    from .console import print_differences, show, table_of
 
     for name in ("interpolate", *SEARCH):
         if getattr(options, name) is not None:
@@ -154,12 +164,10 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
         rows = {name: difference._asdict() for name, difference in differences.items()}
         print(to_json({"first": first.metrics(), "second": second.metrics(), "differences": rows}))
         return
-    table = table_of("phenomenon", "first", "second", "difference", "95 % interval", "p")
+    names, accuracy = column_names(options), Metric("accuracy", "accuracy", 3, more_is_better=True)
+    lines = []
     for name in [*list(measures)[1:], "accuracy"]:
-        values = [float(each[name].compute(each[name].statistics.sum(0))) for each in (measures, others)]
-        change = differences[name]
-        interval = "" if change.low is None else " to ".join(written(end, 3, signed=True) for end in change[1:3])
-        cells = [*(written(value, 3) for value in values), written(change.difference, 3, signed=True), interval]
-        p_value = "" if change.p_value is None else f"{change.p_value:.3f}"
-        table.add_row("all" if name == "accuracy" else name, *cells, p_value)
-    show(table)
+        values = [written(float(each[name].compute(each[name].statistics.sum(0))), 3) for each in (measures, others)]
+        difference = Difference(*names, accuracy, differences[name])
+        lines.append(("all" if name == "accuracy" else name, values[0], values[1], difference))
+    print_differences("phenomenon", lines, lines[-1][-1])

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import warnings
 
 from ..core.errors import ConflictError
@@ -43,15 +44,17 @@ def train(options: argparse.Namespace) -> None:
                     "and --overwrite"
                 )
             overrides = {**options.fields, **named(options, "task")}
-            resume(options.resume, overrides=overrides, reporter=reporter, allow_code=allowed(options))
+            run = resume(options.resume, overrides=overrides, reporter=reporter, allow_code=allowed(options))
         else:
-            start(
+            run = start(
                 options.config or {},
                 overrides=require_task(options, "train lm --data FILE --out RUN"),
                 overwrite=options.overwrite,
                 reporter=reporter,
                 allow_code=allowed(options),
             )
+        if isinstance(reporter, ConsoleReporter):
+            reporter.say(f"next: {run.task.kind.usage.format(run=shlex.quote(str(run.path)))}")
     finally:
         reporter.close()
 

@@ -23,10 +23,10 @@ from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
 from .differences import differences
+from .findings import conditions
 from .item_answers import PREFIX
 from .plan import FORMAT, Plan, architecture, choose_metric, difference, is_non_neural, layers_of, read_trials, width_of
 from .results import ResultRow, Results, Row, Spent, TrainingRow, spent
-from .verdict import conditions
 
 SHORT = 0.01
 """Fraction of a training up to which another one that runs at the same time does not count."""
@@ -84,6 +84,8 @@ def assemble(folder: Path, plan: Plan, finished: Rows, failures: Failures, secon
         "tune": plan.tune,
         "seeds": plan.seeds,
         "metric": metric._asdict(),
+        "interval": any_row and any_row.interval,
+        "validated_on": {"tokens": any_row.validated_tokens} if any_row and any_row.validated_tokens else None,
         "figures": [figure._asdict() for figure in figures if figure.key in measured or not measured],
         "command": plan.command,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -227,7 +229,8 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
 
     A run gets its ``machine``; ``at_once``, the largest number of trainings at the same time on that machine, itself
     included; and ``beside``, how many others ran there on average. ``load["rows_cpu_seconds"]`` estimates the part of
-    the other programs' time that these others took. The records of the trials are removed.
+    the other programs' time that these others took, and ``others_processors`` is how many processors all that is no
+    training of the comparison used meanwhile, None where it is not known. The records of the trials are removed.
     """
     recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
     machines = {id(training): training["machine"] for training in recorded}
@@ -251,6 +254,7 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
         if run.get("load"):
             trained = machine["trained_from"], machine["trained_from"] + run["load"]["seconds"]
             run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
+            run["others_processors"] = _of_others(run["load"])
 
     # The record of each machine is shortened last, since the others were compared with it.
     for run in runs:
@@ -260,6 +264,13 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
     for trial in trials:
         for name in ("machine", "load"):
             trial.pop(name, None)
+
+
+def _of_others(load: JsonObject) -> float | None:
+    other = load["other_cpu_seconds"]
+    if other is None or not load["seconds"]:
+        return None
+    return float(max(0.0, other - load["rows_cpu_seconds"]) / load["seconds"])
 
 
 def _overlap(first: JsonObject, second: JsonObject) -> float:

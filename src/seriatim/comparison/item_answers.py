@@ -74,12 +74,16 @@ class ItemAnswers:
         labels = fields["unit"], fields["names"], sizes, lengths, truth, predicted
         return cls(fields["total"], rows, *labels, fields["texts"])
 
+    def flat_labels(self) -> tuple[list[str], list[str]]:
+        """Return all true and all predicted labels."""
+        true, predicted = ([self.names[label] for label in labels.tolist()] for labels in (self.truth, self.predicted))
+        return true, predicted
+
     def labels(self) -> tuple[list[list[str]], list[list[str]]]:
         """Return the true and the predicted labels of each item."""
         ends = self.sizes.cumsum().tolist()
         spans = list(zip([0, *ends[:-1]], ends, strict=True))
-        names = ([self.names[label] for label in labels.tolist()] for labels in (self.truth, self.predicted))
-        true, predicted = ([all_names[start:end] for start, end in spans] for all_names in names)
+        true, predicted = ([labels[start:end] for start, end in spans] for labels in self.flat_labels())
         return true, predicted
 
 

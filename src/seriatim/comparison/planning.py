@@ -39,7 +39,7 @@ from ..tasks import (
 )
 from ..tasks.defaults import default_rate
 from ..tasks.model_size import count_parameters
-from ..tasks.task import ModelBuilder, Task, TaskData
+from ..tasks.task import Evaluator, ModelBuilder, Task, TaskData
 from ..training.finish import refuse_long
 from ..training.settle import settle_texts, warn_of_overlap, with_data_defaults
 from .plan import (
@@ -59,6 +59,9 @@ from .plan import (
 
 DEFAULT_MINUTES = 2.0
 BUDGETS = ("minutes", "tokens", "steps")
+VALIDATE_TOKENS, VALIDATE_FRACTION = 10_000, 0.05
+"""Tokens of a text that every row validates on while it is trained, and the fraction of a budget of tokens that is, at
+most: so few that a row can validate often enough for a curve."""
 MAX_SEEDS, MAX_TRIALS = 100, 100
 
 
@@ -106,6 +109,9 @@ def make_plan(
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
     baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None
     automatic = [name for name in ("evaluate_every", "embedding_size") if name not in training | model]
+    if "evaluate_every" in automatic and find_kind(config.task).evaluator.sample is not Evaluator.sample:
+        most = VALIDATE_TOKENS if budget.tokens is None else max(1, int(VALIDATE_FRACTION * budget.tokens))
+        defaults["training.validate_tokens"] = min(VALIDATE_TOKENS, most)
     if baseline is not None and baseline not in layers:
         layers, automatic = [*layers, baseline], [*automatic, BASELINE]
     if swept and find_kind(config.task).supports_unidirectional and "bidirectional" not in model:
@@ -355,8 +361,9 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     rows = [row for row in rows if row in plan.layers]
 
     # Sizes are solved once the vocabulary is known, because it has most of the parameters of a small model.
-    _check_tokens(plan, task, train)
     trained = [row for row in rows if not is_non_neural(row)]
+    if trained and plan.budget.tokens is not None:
+        _check_tokens(plan, plan.budget.tokens, plan.task(trained[0]), train)
     if solved := [row for row in trained if width_of(row) is None]:
         _solve_sizes(plan, solved, vocabulary, choose_embedding=layers is None)
     for row in trained:
@@ -403,18 +410,16 @@ def _with_batches(task: Task, train: TaskData) -> Task:
     return open_task(with_data_defaults(task.config, train)) if task.objective is not None else task
 
 
-def _check_tokens(plan: Plan, task: Task, train: TaskData) -> None:
-    """Refuse a budget of tokens that is less than one step reads."""
-    if plan.budget.tokens is None:
-        return
+def _check_tokens(plan: Plan, tokens: int, task: Task, train: TaskData) -> None:
+    """Refuse a budget of tokens that is less than one step of a trained row reads."""
     objective = _with_batches(task, train).objective
     assert objective is not None
     batches = objective.batches(train)
     step = next(iter(batches.read(batches.shuffled(plan.seeds[0], 0)))).tokens
-    if plan.budget.tokens < step * (2 * plan.tune if plan.tune else 1):
+    if tokens < step * (2 * plan.tune if plan.tune else 1):
         shared = f", and {plan.tune} trials share half of the budget" if plan.tune else ""
         raise RangeError(
-            f"--tokens: {plan.budget.tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
+            f"--tokens: {tokens:,} is too little, one step reads {step:,}{shared}; give more, or lower "
             "training.batch_size"
         )
 

@@ -20,7 +20,17 @@ MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best one
 
 
 UNLESS_MEASURED = {
-    *("ngrams", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest", "answers", "token_losses"),
+    *(
+        "ngrams",
+        "state_by_source",
+        "state_at_length",
+        "milliseconds_spread",
+        "distance",
+        "machine",
+        "simplest",
+        "answers",
+        "token_losses",
+    ),
     *("difference", "beside_best_trained", "beside_baseline"),
 }
 """Fields that are empty where nothing was measured; a file has null there."""
@@ -62,7 +72,7 @@ def excludes_zero(gain: JsonMapping) -> bool:
 class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
 
-    ``kind`` is ``context``, ``distance`` or ``length``; ``values`` are by the distance, in ``unit``, and ``bounds``
+    ``kind`` is ``context`` or ``distance``; ``values`` are by the distance, in ``unit``, and ``bounds``
     are their 95 % intervals. With the kind ``context``, ``whole`` is the value with the full context, and ``gains`` say
     how many ``bits`` a token (``low`` to ``high``) the context ``beyond`` some tokens saves; ``measured`` says on which
     tokens of the text.
@@ -133,11 +143,14 @@ class Row(FromJson):
     held_out: Sequence[JsonMapping] = ()
     ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
+    state_by_source: Mapping[str, int] = field(default_factory=dict)
     state_at_length: Mapping[str, int] = field(default_factory=dict)
     step_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    step_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     milliseconds_per_token: float | None = None
     milliseconds_spread: Sequence[float] = ()
     reading_milliseconds: Mapping[str, float | None] = field(default_factory=dict)
+    reading_spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
     distance: Distance = field(default_factory=Distance)
     samples: Sequence[JsonMapping] = ()
 
@@ -156,6 +169,9 @@ class TrainingRow(Row):
         load: what other programs did meanwhile; None for a run that an earlier process trained.
         machine: the record of `worker.describe_machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
+        interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
+            which items.
+        validated_tokens: the tokens that were validated while it was trained, the same for every row; None for all.
         simplest, answers, token_losses: figures of the simplest prediction, and what `item_answers` keeps of single
             items; only of the first seed.
     """
@@ -176,6 +192,8 @@ class TrainingRow(Row):
     trained_on: str | None = None
     data: str | None = None
     described: str = ""
+    interval: JsonMapping = field(default_factory=dict)
+    validated_tokens: int | None = None
     tokenizer: str | None = None
     tokenizer_kind: str = ""
     vocabulary_size: int | None = None
@@ -255,6 +273,18 @@ class ResultRow(Row):
     def training_seconds(self) -> float | None:
         """The mean seconds of the trainings, without validations."""
         known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def seconds_range(self) -> tuple[float, ...]:
+        """The shortest and the longest training of several."""
+        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+        return (min(known), max(known)) if len(known) > 1 else ()
+
+    @property
+    def others_processors(self) -> float | None:
+        """How many processors other programs used during the trainings, as a mean over the seeds; None if unknown."""
+        known = [used for run in self.runs if (used := run.get("others_processors")) is not None]
         return sum(known) / len(known) if known else None
 
     @property

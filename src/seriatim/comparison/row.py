@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,16 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer
+from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..core.state import State, state_bytes
+from ..data.batches import Windows
 from ..data.corpus import Corpus
 from ..data.synthetic import SYNTHETIC_TASKS, generate
 from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
 from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import excess_losses
-from ..evaluation.intervals import interval, wilson
-from ..evaluation.perplexity import safe_exp
+from ..evaluation.intervals import METHOD, wilson
+from ..evaluation.perplexity import block_size, safe_exp
 from ..models.base_models import NeuralModel, TextModel, input_layer
 from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
@@ -31,9 +34,8 @@ from ..tasks.task import TaskData, evaluating
 from ..training.checkpoints import read_metrics
 from ..training.hardware import freed_memory_kept
 from ..version import __version__
-from .differences import by_length
 from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
-from .plan import FIGURE_OF_SUMS, Plan, is_non_neural, statistics_of
+from .plan import Plan, is_non_neural, statistics_of
 from .results import Distance, TrainingRow
 
 # A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
@@ -117,11 +119,13 @@ TEXT_LENGTHS = (16, 64, 256, 1024)
 """Numbers of tokens after which states and steps are measured, and of texts that are read at once."""
 STATE_SECONDS, READING_SECONDS, GENERATING_SECONDS = 1.5, 1.0, 1.0
 """Limits of the measurements in seconds; what would come later is left out."""
-MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 3, 200, 8
+MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 15, 200, 8
 """Repetitions of a step and of reading a text; tokens that are generated, and texts that are answered."""
+FEWEST = 5  # repetitions without which a time has no range
 STRETCH = 10
 """Tokens of a stretch that is timed while a language model generates."""
 SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
+SOURCES = (10, 100, 1000)  # tokens of sources, after which the state of a decoder is measured
 MAX_LENGTH, RUNNING = 10_000, 1_000
 """Tokens of the longest input that are read at most, and of a running text."""
 
@@ -135,28 +139,31 @@ def costs(run: Run, texts: Sequence[str]) -> JsonObject:
 
     Returns:
         ``state_bytes`` and ``step_milliseconds`` by the number of tokens read, empty where a layer needs later inputs;
+        ``state_by_source``, the bytes of a decoder's first state by the tokens of its source, None of other models;
         ``state_at_length``, the ``bytes`` of the state after the ``tokens`` of the longest input, or None;
-        ``milliseconds_per_token`` to write or to answer, the median of the repetitions or None, and their quartiles
-        ``milliseconds_spread``, None for fewer than 4; ``reading_milliseconds`` by the length of a text.
+        ``milliseconds_per_token`` to write or to answer; ``reading_milliseconds`` by the length of a text.
+
+        Times are medians of repetitions; ``step_spread``, ``milliseconds_spread`` and ``reading_spread`` are their
+        first and third quartiles, None or missing for fewer than `FEWEST`.
     """
     with evaluating(run.model), torch.inference_mode():
         times = _generating(run.model) if run.task.kind.generates_text else _answering(run, texts)
         return {
             **_state_and_steps(run, texts),
             "milliseconds_per_token": statistics.median(times) if times else None,
-            "milliseconds_spread": statistics.quantiles(times, n=4)[::2] if len(times) > 3 else None,
-            "reading_milliseconds": _reading(run),
+            "milliseconds_spread": quartiles(times),
+            **_named("reading", _reading(run)),
         }
 
 
 def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
     stepper = stepper_of(run.model)
     if stepper is None:
-        return {"state_bytes": {}, "state_at_length": None, "step_milliseconds": {}}
+        return {"state_bytes": {}, "state_by_source": None, "state_at_length": None, "step_milliseconds": {}}
     stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
 
     # One text is read on from length to length; a slow layer stops early instead of delaying the comparison.
-    sizes, steps, tokens, started = {}, {}, 0, time.perf_counter()
+    sizes, steps, tokens, started = {}, dict[str, Callable[[], object]](), 0, time.perf_counter()
     state = stepper.begin(SOURCE)
     for count in STATE_AFTER:
         if time.perf_counter() - started > STATE_SECONDS / (1 if count < 10_000 else 2):
@@ -165,10 +172,31 @@ def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
         tokens = count
         sizes[str(count)] = state_bytes(state)
         if count in STEP_AFTER:
-            step = functools.partial(stepper.step, state)
-            steps[str(count)] = median_milliseconds(step, times=MAX_STEPS, seconds=STATE_SECONDS / 5)
-    at_length = _state_at_length(run, stepper, texts)
-    return {"state_bytes": sizes, "state_at_length": at_length, "step_milliseconds": steps}
+            steps[str(count)] = functools.partial(stepper.step, state)
+    return {
+        "state_bytes": sizes,
+        "state_by_source": _state_by_source(stepper) if stepper.reads_source else None,
+        "state_at_length": _state_at_length(run, stepper, texts),
+        **_named("step", repeated(steps, times=MAX_STEPS, seconds=STATE_SECONDS)),
+    }
+
+
+def _named(what: str, milliseconds: Mapping[str, list[float]]) -> JsonObject:
+    """Return the medians and the quartiles of times by what they are of, which have them by length."""
+    spreads = {length: spread for length, times in milliseconds.items() if (spread := quartiles(times))}
+    medians = {length: statistics.median(times) for length, times in milliseconds.items()}
+    return {f"{what}_milliseconds": medians, f"{what}_spread": spreads}
+
+
+def _state_by_source(stepper: Stepper) -> dict[str, int]:
+    """Return the bytes of the state before the first token of an answer, by the number of tokens of the source."""
+    sizes, started = dict[str, int](), time.perf_counter()
+    for count in SOURCES:
+        with suppress(InputError):  # more tokens than learned positions
+            sizes[str(count)] = state_bytes(stepper.begin(count))
+        if time.perf_counter() - started > STATE_SECONDS / 5:
+            break
+    return sizes
 
 
 def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[str, int]:
@@ -183,16 +211,20 @@ def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[s
     return {"tokens": tokens, "bytes": state_bytes(state)}
 
 
-def _reading(run: Run) -> dict[str, float]:
+def _reading(run: Run) -> dict[str, list[float]]:
     """Return the milliseconds to read a text at once, by its length in tokens."""
-    module, started = reading_module(run.model), time.perf_counter()
-    milliseconds: dict[str, float] = {}
+    module, texts = reading_module(run.model), dict[str, Callable[[], object]]()
+    if module is None:
+        return {}
     for count in TEXT_LENGTHS:
-        if module is None or time.perf_counter() - started > READING_SECONDS / 2:
-            break
         read_text = functools.partial(read_at_once, module, count)
-        milliseconds[str(count)] = median_milliseconds(read_text, times=MAX_READINGS, seconds=0.5)
-    return milliseconds
+        read_text()  # compiles
+        before = time.perf_counter()
+        read_text()
+        if texts and FEWEST * (time.perf_counter() - before) > READING_SECONDS:
+            break
+        texts[str(count)] = read_text
+    return repeated(texts, times=MAX_READINGS, seconds=READING_SECONDS)
 
 
 def _answering(run: Run, texts: Sequence[str]) -> list[float]:
@@ -225,19 +257,32 @@ def _generating(model: nn.Module) -> list[float]:
     return times
 
 
-def median_milliseconds(function: Callable[[], object], *, times: int, seconds: float) -> float:
-    """Return the median time of a call, after one that is not counted; fewer calls where they take too long."""
-    function()
-    durations: list[float] = []
+def repeated(calls: Mapping[str, Callable[[], object]], *, times: int, seconds: float) -> dict[str, list[float]]:
+    """Return the milliseconds of several calls, each repeated after one that is not counted.
+
+    The calls take turns, so that a moment in which the machine is busy disturbs all of them alike. After some seconds,
+    there are no more than `FEWEST` repetitions.
+    """
+    for call in calls.values():
+        call()
+    durations: dict[str, list[float]] = {name: [] for name in calls}
     started = time.perf_counter()
-    while len(durations) < times and (not durations or time.perf_counter() - started < seconds):
-        before = time.perf_counter()
-        function()
-        durations.append(1000 * (time.perf_counter() - before))
-    return statistics.median(durations)
+    for done in range(times):
+        if done >= FEWEST and time.perf_counter() - started > seconds:
+            break
+        for name, call in calls.items():
+            before = time.perf_counter()
+            call()
+            durations[name].append(1000 * (time.perf_counter() - before))
+    return durations
 
 
-# How a model does at a distance: with little context, over known distances, or on inputs of different lengths.
+def quartiles(times: Sequence[float]) -> list[float] | None:
+    """Return the first and the third quartile, None of fewer than `FEWEST` repetitions."""
+    return statistics.quantiles(times, n=4, method="inclusive")[::2] if len(times) >= FEWEST else None
+
+
+# How a model does at a distance: with little context, or over known distances.
 
 
 ROWS = 200  # items of each distance of a synthetic task
@@ -251,21 +296,15 @@ UNITS = {
 """The unit of the distance of each synthetic task."""
 
 
-def distances(
-    run: Run, data: TaskData, source: str, metric: str, metrics: JsonObject, statistics: Mapping[str, np.ndarray]
-) -> Distance | None:
+def distances(run: Run, data: TaskData, source: str, metrics: JsonObject) -> Distance | None:
     """Measure a figure at several distances, or return None where no distance can be measured.
 
-    ``metrics`` are those of all of the data, which have the name ``source``. By length, the figure is the ``metric``,
-    computed from the statistics of every item.
+    ``metrics`` are those of all of the data, which have the name ``source``.
     """
     name = source.split(":")[1] if source.startswith("builtin:") else ""
     if name in SYNTHETIC_TASKS:
         return _at_known_distances(run, name)
-    if isinstance(data, Corpus):
-        return _with_short_contexts(run, data, metrics.get("loss"))
-    names = {figure.key: figure.name for figure in run.task.evaluator.metrics}
-    return _by_length(data, metric, names.get(metric, metric), statistics)
+    return _with_short_contexts(run, data, metrics.get("loss")) if isinstance(data, Corpus) else None
 
 
 def known_distances(name: str) -> list[int]:
@@ -319,22 +358,6 @@ def _with_short_contexts(run: Run, data: Corpus, loss: float | None) -> Distance
     )
 
 
-def _by_length(data: TaskData, metric: str, of: str, statistics: Mapping[str, np.ndarray]) -> Distance | None:
-    """Measure the figure, called ``of``, on inputs of similar lengths, under the largest length of each group."""
-    lengths = getattr(getattr(data, "texts", data), "lengths", None)
-    if metric not in statistics or lengths is None or len(lengths) != len(statistics[metric]):
-        return None
-    groups = by_length(np.asarray(lengths))
-    if len(groups) < 2:
-        return None
-    values, bounds = dict[str, float](), dict[str, tuple[float | None, float | None]]()
-    for rows in groups:
-        value, low, high = interval(statistics[metric][rows], FIGURE_OF_SUMS[metric])
-        values[str(int(lengths[rows].max()))], bounds[str(int(lengths[rows].max()))] = value, (low, high)
-    name = f"{of} on inputs of similar lengths, by the largest length of each group"
-    return Distance("length", of, name, "tokens at most", values, bounds=bounds)
-
-
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
 POINTS = 200  # points of a learning curve, at most
 ANSWERS, INPUTS = 5, 200
@@ -383,6 +406,11 @@ def measure(
         "tokenizer": run.vocabulary.fingerprint(),
         "tokenizer_kind": run.tokenizer.kind,
         "described": run.task.reader.describe(data),
+        "interval": {
+            "method": METHOD,
+            "over": observations(run, data),
+            "count": max((len(each) for each in statistics.values()), default=0),
+        },
         "data": data.key,
         "trained_on": train.key,
         "version": __version__,
@@ -393,7 +421,7 @@ def measure(
     if full:
         items = list(islice(run.task.reader.measured_items(run.vocabulary, *measured), MAX_ITEMS))
         row |= costs(run, [text for text, _ in evenly(items, INPUTS)])
-        row["distance"] = distances(run, data, measured.source, plan.metric, metrics, statistics)
+        row["distance"] = distances(run, data, measured.source, metrics)
         row["samples"] = samples(run, data, items)
         for fields, arrays in (answer_items(run, items), measure_tokens(run, data, train)):
             row |= fields
@@ -403,6 +431,14 @@ def measure(
             **run.task.evaluator.trivial_baseline(train, data, run.vocabulary),
         }
     return TrainingRow.read(row), statistics
+
+
+def observations(run: Run, data: TaskData) -> str:
+    """Return the items that intervals resample, in words; neighbouring tokens of a running text are not independent."""
+    corpus = data.corpus if isinstance(data, Windows) else data
+    if not isinstance(corpus, Corpus):
+        return run.task.kind.items_name
+    return "lines" if corpus.ends is not None else f"blocks of {block_size(corpus):,} tokens"
 
 
 def epochs(run: Run, train: TaskData) -> float:
@@ -451,8 +487,9 @@ def multiplied_parameters(model: nn.Module) -> int:
 def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
     """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
 
-    Where there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a
-    validation are interpolated.
+    ``validated_tokens`` is the number of tokens of the sample that was validated, None if it was all of the data. Where
+    there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a validation are
+    interpolated.
     """
     records, multiplied = read_metrics(run.path), multiplied_parameters(run.model)
     trained = [record for record in records if record.get("kind") == "train"]
@@ -466,7 +503,7 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
         loss = sum(record["loss"] for record in group) / len(group)
         curve.append({**_coordinates(*_time(group[-1]), multiplied), "loss": loss})
 
-    # A validation has no count of tokens of its own: it lies between two steps.
+    # A validation has no count of the tokens of training: it lies between two steps.
     for record in records:
         key = next((key for key in keys if record.get(key) is not None), None)
         if record.get("kind") == "valid" and key is not None:
@@ -474,7 +511,9 @@ def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
             read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
             bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
             held_out.append({**_coordinates(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
-    return {"curve": curve, "held_out": held_out}
+    validated = [record.get("tokens") for record in records if record.get("kind") == "valid"]
+    limited = run.config.training.validate_tokens is not None
+    return {"curve": curve, "held_out": held_out, "validated_tokens": validated[-1] if validated and limited else None}
 
 
 def _time(record: JsonObject) -> tuple[int, int, float]:

@@ -140,7 +140,8 @@ def _validation_seconds(trainer: Trainer) -> float:
     valid, factor = trainer.valid, 1.0
     if valid is None:
         return 0.0
-    if isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
+    limited = trainer.config.validate_tokens is not None
+    if not limited and isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
         factor, valid = len(valid.ids) / VALIDATED_TOKENS, replace(valid, ids=valid.ids[:VALIDATED_TOKENS])
     started = time.perf_counter()
     trainer.objective.validate(trainer.model, valid)
@@ -275,23 +276,32 @@ class WorkerJob:
 
 
 class EventReporter(Reporter):
-    """Reports a training to the parent process."""
+    """Reports a training to the parent process, and notes when it began and what the machine did meanwhile.
 
-    def __init__(self, emit: OnEvent) -> None:
-        self.emit, self.last = emit, 0.0
+    Attributes:
+        trained_from: when the training itself began, after data were read, in seconds of the clock.
+        load: from then until the last report of a step or validation; None before.
+    """
+
+    def __init__(self, emit: OnEvent, times: ProcessTimes) -> None:
+        self.emit, self.times, self.last = emit, times, 0.0
+        self.trained_from, self.before = times.note(), Load.now()
+        self.load: Load | None = None
 
     def begin(self, record: JsonObject) -> None:
         """Report the sizes of model and data."""
+        self.trained_from, self.before = self.times.note(), Load.now()
         self.emit({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
 
     def step(self, record: JsonObject) -> None:
         """Report a step, unless one was reported less than `STEP_SECONDS` ago."""
         if time.monotonic() - self.last >= STEP_SECONDS:
-            self.last = time.monotonic()
+            self.last, self.load = time.monotonic(), Load.now().since(self.before)
             self.emit({"event": "step", **record})
 
     def validation(self, record: JsonObject) -> None:
         """Report the numbers of a validation."""
+        self.load = Load.now().since(self.before)
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
         self.emit({"event": "validation", **numbers})
 
@@ -302,12 +312,12 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
-    idle, before, trained_from = resident_memory(), Load.now(), times.note()
-    run, trained_here = _trained(job, plan, emit)
-    peak, load = peak_memory(), Load.now().since(before)
+    idle, reporter = resident_memory(), EventReporter(emit, times)
+    run, trained_here = _trained(job, plan, emit, reporter)
+    peak, load, trained_from = peak_memory(), reporter.load, reporter.trained_from
     times.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
-    conditions: JsonObject = {"load": load._asdict() if trained_here else None}
+    conditions: JsonObject = {"load": load and load._asdict()}
     device = choose_device(run.config.training.device)
 
     # A trial only chooses a learning rate, so that nothing else is measured of it.
@@ -336,9 +346,8 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
     emit({"event": "done"})
 
 
-def _trained(job: WorkerJob, plan: Plan, emit: OnEvent) -> tuple[Run, bool]:
+def _trained(job: WorkerJob, plan: Plan, emit: OnEvent, reporter: Reporter) -> tuple[Run, bool]:
     """Return the run, trained to its end, and whether this process trained it."""
-    reporter = EventReporter(emit)
     if job.learning_rate is not None and _has_other_rate(job):
         discard(job.run, RUN)
     if (job.run / "summary.json").exists() and (job.run / "model.safetensors").exists():

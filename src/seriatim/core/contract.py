@@ -34,6 +34,21 @@ FORMER_HOOKS = {"admit": "validate_inputs", "learning_rate_for": "learning_rates
 """Names that hooks of layers had before, and what is written now."""
 
 
+class UnitUpdate(NamedTuple):
+    """How each unit of a state changes in a step, for pages that show its numbers.
+
+    Attributes:
+        results: the symbols of the results of sigmoid and tanh, in the order in which `forward` computes them.
+        state: the symbols of the leaves of the state.
+        equations: sums of products of these symbols, such as ``c = f · c′ + i · g``. A prime marks the state before the
+            step; ``(1 − z)`` may be a factor.
+    """
+
+    results: tuple[str, ...]
+    state: tuple[str, ...]
+    equations: tuple[str, ...]
+
+
 class Stateful(nn.Module):
     """What layers and cells have in common."""
 
@@ -47,6 +62,8 @@ class Stateful(nn.Module):
     """Learning rates for AdamW by task, where they differ from the defaults of the tasks."""
     gate_names: ClassVar[tuple[str, ...]] = ()
     """What each sigmoid (or softplus, for a step size) of the equations decides, in the order of computation."""
+    unit_update: ClassVar[UnitUpdate | None] = None
+    """The last equations of a step, where they hold for each unit by itself."""
     undecayed: ClassVar[tuple[str, ...]] = ()
     """Names of parameters of two or more dimensions that weight decay must leave unchanged, as it does vectors."""
 
@@ -431,13 +448,6 @@ class RecurrentCell(Stateful):
 
     def vendor_kernel(self) -> VendorKernel | None:
         """Return a kernel such as cuDNN's, which runs on GPUs and where the equations cannot be compiled, or None."""
-        return None
-
-    def recurrent_matrix(self) -> Tensor | None:
-        """Return the matrix U ``(n, n)`` of a cell h_t = g(W x_t + U h_{t−1} + b); None for other cells.
-
-        The page of `inspect` names its spectral radius, the textbook's criterion for a vanishing gradient.
-        """
         return None
 
 

@@ -150,7 +150,7 @@ class NGram(RecentTokens):
         """Look up every token of a text ``(tokens,)`` and the n-grams that end with it."""
         padding, losses = np.full(self.order - 1, NO_TOKEN), np.empty(len(ids))
         starts = range(0, len(ids), LOOKUP_SIZE)
-        tallies = np.zeros((len(starts), 2, self.order), np.int64)
+        tallies = np.zeros((len(starts), 3, self.order), np.int64)
         impossible = np.zeros(len(starts), np.int64)
 
         # Every block reads as many tokens before it as the longest n-gram has, so that blocks can be looked up in
@@ -170,8 +170,8 @@ class NGram(RecentTokens):
             tallies[start // LOOKUP_SIZE] = count_unseen(text, rows, self.order, self.seen)
 
         run_for_all(look_up, starts)
-        predicted, missing = tallies.sum(0)
-        return Lookups(losses, predicted, missing, None if self.seen is None else int(impossible.sum()))
+        predicted, missing, matched = tallies.sum(0)
+        return Lookups(losses, predicted, missing, matched, None if self.seen is None else int(impossible.sum()))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], vocabulary_size: int) -> "NGram":

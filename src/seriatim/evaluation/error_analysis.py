@@ -1,40 +1,71 @@
-"""Mistakes of a model on labelled data: confusions, calibration of its confidence, and the worst examples."""
+"""Mistakes of a model on labelled data: what it confuses, the calibration of its confidence, and its answers."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.json_object import JsonObject
-from .label_metrics import calibration
+from .label_metrics import calibration, reliability
 
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
-MAX_WORST, MAX_CONFUSIONS = 10, 15  # numbers of examples and of pairs of labels that are listed
-
-MAX_MATRIX = 1_000  # the largest number of labels of a confusion matrix
+MAX_LABELS = 20
+"""Labels of a table of confusions; of more labels, those with the most errors."""
 
 
 @dataclass(frozen=True)
-class Confusion:
-    """A label, the label that was predicted in its place, and how often that happened."""
+class ConfusionCounts:
+    """How often each label was predicted for each true label.
 
-    truth: str
-    predicted: str
-    count: int
-
-
-class WrongExample(NamedTuple):
-    """An example with a bad score, which `Mistakes.score_name` explains: an input, its correct answer and the model's.
-
-    For a language model, the input is the text itself, and there are no answers.
+    Attributes:
+        labels: all of them, or those with the most errors.
+        matrix: rows are true labels, columns predicted labels ``(labels, labels)``.
+        true, predicted: how often each of the labels is true, and how often it is predicted, among all labels.
+        all_labels: number of labels that occur.
+        wrong, total: numbers of wrong predictions and of all predictions.
     """
 
-    score: float
-    text: str
-    truth: str = ""
-    predicted: str = ""
+    labels: Sequence[str]
+    matrix: Sequence[Sequence[int]]
+    true: Sequence[int]
+    predicted: Sequence[int]
+    all_labels: int
+    wrong: int
+    total: int
+
+
+def count_confusions(truth: Sequence[str], predicted: Sequence[str]) -> ConfusionCounts:
+    """Count the predictions by true and predicted label, for at most `MAX_LABELS` labels."""
+    pairs, true, given = Counter(zip(truth, predicted, strict=True)), Counter(truth), Counter(predicted)
+    errors = {label: true[label] + given[label] - 2 * pairs[label, label] for label in sorted({*true, *given})}
+    labels = sorted(sorted(errors, key=lambda label: -errors[label])[:MAX_LABELS])
+    return ConfusionCounts(
+        labels,
+        [[pairs[row, column] for column in labels] for row in labels],
+        [true[label] for label in labels],
+        [given[label] for label in labels],
+        len(errors),
+        sum(errors.values()) // 2,
+        len(truth),
+    )
+
+
+class AnsweredItem(NamedTuple):
+    """An input with its right answer, and the answers of one or several models.
+
+    Text and answers are strings; or the words of a sentence, and tags of them; or the tokens of a text, which has no
+    right answer, and their surprisals in bits, None if infinite. ``figures`` are those of the answers, of one name, and
+    ``right`` says which answers are right.
+    """
+
+    text: str | Sequence[str]
+    truth: str | Sequence[str]
+    answers: Sequence[Sequence[str | float | None]]
+    figures: Sequence[float | None] = ()
+    right: Sequence[bool] = ()
 
 
 @dataclass(frozen=True)
@@ -44,11 +75,10 @@ class Mistakes:
     Attributes:
         evaluated: the part of the data that was evaluated, in words.
         correct: number of correct ones of ``total`` predictions; of translators, answers that equal their targets.
-        confusions: the most frequent ones, in descending order.
-        worst: examples with the worst scores, which are ``score_name``; the worst first.
-        labels: labels of the confusion matrix, in order; empty without a matrix.
-        confusion: rows are true labels, columns are predicted labels ``(labels, labels)``.
-        calibration, calibration_error: results of `seriatim.evaluation.label_metrics.calibration`; empty and None if
+        items: all inputs that were answered, with a figure that is called ``figure``.
+        more_is_better: whether larger values of the figure are better.
+        confusions: of predictions that are labels or tokens.
+        calibration, calibration_error: see `seriatim.evaluation.label_metrics.reliability`; empty and None if
             predictions have no confidence.
         chrf: chrF of all answers of a translator, 0 to 100; None for other tasks.
     """
@@ -56,12 +86,11 @@ class Mistakes:
     evaluated: str
     correct: int
     total: int
-    confusions: list[Confusion]
-    worst: list[WrongExample]
-    score_name: str
-    labels: list[str] = field(default_factory=list)
-    confusion: np.ndarray | None = None
-    calibration: list[JsonObject] = field(default_factory=list)
+    items: Sequence[AnsweredItem]
+    figure: str
+    more_is_better: bool = False
+    confusions: ConfusionCounts | None = None
+    calibration: Sequence[JsonObject] = ()
     calibration_error: float | None = None
     chrf: float | None = None
 
@@ -72,34 +101,20 @@ def compare_labels(
     confidence: np.ndarray,
     *,
     evaluated: str,
-    worst: list[WrongExample],
-    score_name: str,
-    matrix: bool = True,
+    items: Sequence[AnsweredItem],
+    figure: str,
+    more_is_better: bool = False,
 ) -> Mistakes:
-    """Return the mistakes of single predictions, with a confusion matrix if ``matrix``.
+    """Return the mistakes of single predictions.
 
-    ``confidence`` is the probability of each predicted label ``(items,)``; `Mistakes` explains the other arguments.
+    ``confidence`` is the probability of each predicted label ``(predictions,)``; `Mistakes` explains the others.
     """
-    pairs = Counter(zip(truth, predicted, strict=True))
+    confusions = count_confusions(truth, predicted)
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
-    wrong = Counter({pair: count for pair, count in pairs.items() if pair[0] != pair[1]})
-    error, bins = calibration(confidence, correct)
-
-    # A matrix of very many labels would take more memory than it is worth.
-    labels = sorted({*truth, *predicted})
-    matrix = matrix and len(labels) <= MAX_MATRIX
-    return Mistakes(
-        evaluated,
-        int(correct.sum()),
-        len(correct),
-        [Confusion(*pair, count) for pair, count in wrong.most_common(MAX_CONFUSIONS)],
-        worst,
-        score_name,
-        labels if matrix else [],
-        np.array([[pairs[true, label] for label in labels] for true in labels]) if matrix else None,
-        bins,
-        error,
-    )
+    error, _ = calibration(confidence, correct)
+    bins = reliability(confidence, correct)
+    right = int(correct.sum())
+    return Mistakes(evaluated, right, len(correct), items, figure, more_is_better, confusions, bins, error)
 
 
 def evaluated_items(count: int, total: int, unit: str) -> str:

@@ -18,6 +18,8 @@ from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonMapping, JsonObject
 
 RESAMPLES = 1000
+METHOD = f"percentile bootstrap, {RESAMPLES:,} resamples"
+"""How the intervals of all figures are computed, in words; Wilson's for a fraction that is 0 or 1 in every item."""
 BOUNDS, Z = (0.025, 0.975), 1.959964
 """Quantiles of an interval of 95 %, and the corresponding quantile of the normal distribution."""
 SIGNIFICANT = 0.05
@@ -275,6 +277,11 @@ class Metric(NamedTuple):
     headline: bool = False
     more_is_better: bool = False
     ceiling: float = 1.0
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether values are fractions from 0 to 1, so that a difference is told in points: 100 times as much."""
+        return self.more_is_better and self.ceiling == 1.0
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values."""

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
-from .intervals import Compute, Measure, mean, ratio, with_interval, with_intervals
+from .intervals import Compute, Measure, mean, ratio, wilson, with_interval, with_intervals
 
 # Chunks (named entities, phrases) of a tag sequence, by the rules of the CoNLL-2000 evaluation script.
 # Published F1 scores come from that script, conlleval (E. Tjong Kim Sang and S. Buchholz, *Introduction to the
@@ -109,6 +109,7 @@ MAX_CONFUSION = 1000
 MAX_STATISTICS = 1 << 25
 """The largest number of values of the statistics of macro F1: with more classes and items, it has no interval."""
 BINS = 15  # number of bins of equal width in the calibration error
+LEVELS, LEAST_PREDICTIONS = 10, 20  # bins of a reliability diagram at most, and predictions of each at least
 TYPELESS = "chunk"  # the name of the type of chunks without types
 Tags = Sequence[Sequence[str]]
 
@@ -242,6 +243,25 @@ def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, lis
         {"confidence": a / count if count else None, "accuracy": b / count if count else None, "count": count}
         for a, b, count in zip(sums[0].tolist(), sums[1].tolist(), counts.tolist(), strict=True)
     ]
+
+
+def reliability(confidence: np.ndarray, correct: np.ndarray) -> list[JsonObject]:
+    """Return the accuracy at several levels of confidence, from predictions ``(items,)`` in bins of equal counts.
+
+    Bins of equal width hold very unequal numbers of predictions, so that most of a drawing would rest on few of them.
+
+    Returns:
+        At most `LEVELS` bins with their mean ``confidence``, their ``accuracy``, its 95 % interval ``low`` to ``high``
+        (E. Wilson), and their ``count``; lowest confidence first.
+    """
+    order = np.argsort(confidence, kind="stable")
+    bins = np.array_split(order, max(1, min(LEVELS, len(order) // LEAST_PREDICTIONS)))
+    found = []
+    for rows in bins if len(order) else ():
+        low, high = wilson(int(correct[rows].sum()), len(rows))
+        means = {"confidence": float(confidence[rows].mean()), "accuracy": float(correct[rows].mean())}
+        found.append({**means, "low": low, "high": high, "count": len(rows)})
+    return found
 
 
 OF_CHUNKS: dict[str, Compute] = {

@@ -19,6 +19,7 @@ from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..models.base_models import TextModel
+from .intervals import interval, mean
 
 WINDOW = 256
 LINES_TOGETHER = 64
@@ -34,19 +35,15 @@ def text_metrics(losses: np.ndarray, sizes: np.ndarray, counts: Statistics) -> J
         ``loss perplexity word_perplexity bits_per_byte``, each with its 95 % interval as ``NAME_low`` and
         ``NAME_high`` (None if the text is one observation), and ``tokens words bytes lines unknown_tokens``.
     """
-    loss = float(losses.sum() / sizes.sum())
-
-    # Tokens of one block are not independent, so that blocks are the observations of the interval.
-    blocks, error = len(losses), None
-    if blocks > 1 and math.isfinite(loss):  # the standard error of a ratio estimator; an infinite loss has no interval
-        squares = ((losses - loss * sizes) ** 2).sum()
-        error = float(np.sqrt(blocks / (blocks - 1) * squares) / sizes.sum())
+    # Tokens of one block are not independent, so that blocks are the observations of the interval. The other figures
+    # rise with the loss, so that the bounds of their intervals are those of the loss.
+    loss, *bounds = interval(np.stack([losses, sizes], axis=1), mean)
     spelled = counts.spelling_nats / counts.tokens
     tokens_per_word = counts.tokens / (counts.words + counts.lines)
     tokens_per_byte = counts.tokens / counts.bytes
 
     def with_interval(name: str, compute: Callable[[float], float]) -> JsonObject:
-        low, high = (None, None) if error is None else (compute(loss - 1.96 * error), compute(loss + 1.96 * error))
+        low, high = (None if bound is None else compute(bound) for bound in bounds)
         return {name: compute(loss), f"{name}_low": low, f"{name}_high": high}
 
     return {
@@ -81,9 +78,14 @@ def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndar
     return sum_blocks(corpus, window_losses(model, corpus, window))
 
 
+def block_size(corpus: Corpus) -> int:
+    """Return the number of tokens of a block of a running text, which counts as one observation."""
+    return max(1, min(BLOCK, len(corpus.ids) // 20))
+
+
 def sum_blocks(corpus: Corpus, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Sum known losses by block: ``chunks`` holds positions of tokens in the text, and −log P of each token in nats."""
-    block = max(1, min(BLOCK, len(corpus.ids) // 20))
+    block = block_size(corpus)
     starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
     losses = np.zeros(len(starts))
     for positions, values in chunks:

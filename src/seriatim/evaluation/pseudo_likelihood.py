@@ -26,7 +26,7 @@ from ..data.batches import Buckets, Windows
 from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
 from .intervals import Measure, exp_mean, mean, with_intervals
-from .perplexity import BLOCK, COUNTS
+from .perplexity import COUNTS, block_size
 from .word_surprisal import Surprisals, measures_of
 
 TOGETHER = 64  # windows in a batch
@@ -65,7 +65,7 @@ def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | N
 
 def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | None) -> np.ndarray:
     """Return −log P, hits and tokens ``(items, 3)``, summed over each line or each block of a running text."""
-    block = max(1, min(BLOCK, len(windows.corpus.ids) // 20))
+    block = block_size(windows.corpus)
     groups = windows.starts // block if windows.lines is None else windows.lines
     items = np.unique(groups, return_inverse=True)[1]
     sums = np.zeros((items.max() + 1, 3))

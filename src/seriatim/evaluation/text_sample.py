@@ -10,6 +10,7 @@ import numpy as np
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 
+STRETCH = 500  # tokens of a stretch that is a text of its own
 MIN_STRETCHES = 20  # of a text that is shorter than the sample, so that intervals have observations
 
 
@@ -43,6 +44,22 @@ def choose_sample(text: Corpus, tokens: int, *, stretch: int, read: int, at_leas
     if text.ends is not None:
         return _choose_lines(text, tokens)
     return _choose_stretches(text, tokens, max(1, min(stretch, len(text.ids) // at_least)), read)
+
+
+def sample_text(text: Corpus, tokens: int | None) -> Corpus:
+    """Return a text of about so many tokens of another one, in whole lines or in stretches that become lines.
+
+    Its counts of words and bytes are estimated from those of all of the text. None, or a short text, gives all of it.
+    """
+    if tokens is None or len(text.ids) <= tokens:
+        return text
+    corpus = choose_sample(text, tokens, stretch=min(STRETCH, tokens), read=tokens, at_least=1).corpus
+    fraction = len(corpus.ids) / len(text.ids)
+    for name, value in vars(text.statistics).items():
+        setattr(
+            corpus.statistics, name, value * fraction if isinstance(value, float) else max(1, round(value * fraction))
+        )
+    return corpus
 
 
 def _choose_lines(text: Corpus, tokens: int) -> TextSample:

@@ -58,6 +58,11 @@ class TokenLosses:
         return np.bincount(self.pieces, self.nats, len(self.piece_ends))
 
 
+def surprisals(nats: np.ndarray) -> list[float | None]:
+    """Return losses ``(tokens,)`` in bits, rounded for a page; None for infinite ones."""
+    return [round(value, 2) if math.isfinite(value) else None for value in (nats / math.log(2)).tolist()]
+
+
 def positions_in_lines(ids: np.ndarray, ends_line: np.ndarray) -> np.ndarray:
     """Return the position of each token in its line, from 1 ``(tokens,)``.
 

@@ -6,48 +6,33 @@ a model reads. The fused function does not return weights, so they are computed 
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import MemoryLayer
 from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
-from ..pages.charts import SPACED, WIDE, name_tokens, width_for
-from ..pages.drawing import name_cells
-from ..pages.page import Folded, PageBlock, Plot, Plots, Prose
-from ..pages.palette import HEAT
-from ..pages.theme import new_figure, plain
+from ..pages.chart import HeatMap
+from ..pages.page import Folded, PageBlock, Prose
+from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 
-MAX_TOKENS = 128
-"""Tokens of a map; its size grows with their square."""
+MAX_TOKENS, SHOWN_TOKENS = 128, 32
+"""Tokens of a map, and those of a page, where the maps of two heads stand side by side."""
 MAX_MAP = 256
 """Largest number of tokens of a map; for more, attention splits its queries into blocks."""
-MAX_LAYERS = 12
-"""Layers whose maps are drawn."""
-COLUMNS = 4
-"""Heads side by side, at most."""
-TALLEST_CELL = 0.35
-"""Inches of a row of a map, at most."""
-COLUMN_MARGIN = 0.5
-"""Inches beside the map of one head, for the names of tokens."""
-MARGINS = 1.2
-"""Inches of a figure's width beside its plot."""
+MAX_LAYERS, OPEN_LAYERS = 12, 2
+"""Layers whose maps are drawn, and those that are not folded."""
 SOFTMAXES = {torch.softmax, torch.Tensor.softmax, F.softmax}
 
 
@@ -80,7 +65,7 @@ class AttentionMaps:
         """The part of the tokens that is shown, in words; empty if all are."""
         if self.shown == self.total:
             return ""
-        return f"Only the first {self.shown:,} of {self.total:,} tokens are shown."
+        return f"The first {self.shown:,} of {self.total:,} tokens."
 
 
 def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> AttentionMaps:
@@ -186,30 +171,20 @@ def _map(primitive: PrimitiveLayer, weights: Tensor, example: Example) -> Attent
     return AttentionMap(primitive.name, queries, keys, heads, crosses, primitive.decodes)
 
 
-def attention_figure(attention: AttentionMap) -> Figure:
-    """Draw a small map for every head: queries down, keys across."""
+def attention_map(attention: AttentionMap, *, caption: str = "") -> HeatMap:
+    """Return a heat map of every head, from 0 to 1: queries down, keys across; later tokens are blank."""
     heads, queries, keys = attention.weights.shape
-    visible_weights = blank_future(attention).numpy()
-
-    # Names of tokens are read before weights are, so the size of a map follows the room that the names need.
-    columns = _columns(heads, keys)
-    rows, wide = -(-heads // columns), width_for(keys) if heads == 1 else WIDE
-    width = (wide - 1) / columns - (COLUMN_MARGIN if heads > 1 else 0)
-    height = min(max(1.2, width * queries / keys), 1.5 * width, max(1.2, TALLEST_CELL * queries))
-    figure, grid = new_figure(rows, columns, width=wide, height=rows * (height + 0.3) + 0.8, sharex=True, sharey=True)
-
-    # All heads share one scale; otherwise the weights of two heads could not be compared by their colours.
-    for head, axes in enumerate(grid.flat):
-        axes.set_visible(head < heads)
-        if head < heads:
-            image = _draw(axes, visible_weights[head], attention.weights.max().item(), power=0.5)
-            axes.set_title(f"head {head + 1}" if heads > 1 else "", fontsize=9.5)
-            name_tokens(axes.xaxis, attention.keys, width)
-            name_tokens(axes.yaxis, attention.queries, height)
-            name_cells(image, *([visible(token) for token in tokens] for tokens in (attention.queries, attention.keys)))
-    figure.suptitle(plain(attention.layer), fontsize=10)
-    figure.colorbar(image, ax=grid, label="weight, square-root scale")
-    return figure
+    role, _, kind = attention.layer.partition(": ")
+    return HeatMap(
+        f"Attention of the {role}" if kind == "attention" else f"Attention of {attention.layer}",
+        [(f"head {i + 1}" if heads > 1 else "", rows) for i, rows in enumerate(blank_future(attention).tolist())],
+        [visible(token) for token in attention.queries] or [""] * queries,
+        [visible(token) for token in attention.keys] or [""] * keys,
+        "weight, from 0 to 1",
+        caption,
+        row_name="attends",
+        column_name="attended to",
+    )
 
 
 def blank_future(attention: AttentionMap) -> Tensor:
@@ -220,80 +195,40 @@ def blank_future(attention: AttentionMap) -> Tensor:
     return attention.weights.masked_fill(torch.ones(queries, keys, dtype=torch.bool).triu(1), torch.nan)
 
 
-def _columns(heads: int, keys: int) -> int:
-    """Return how many heads stand side by side: as many as leave room for the names of the tokens, if two do."""
-    fitting = [n for n in range(2, COLUMNS + 1) if keys * SPACED <= (WIDE - 1) / n - COLUMN_MARGIN]
-    return min(heads, max(fitting, default=COLUMNS))
+class AttentionFacts(NamedTuple):
+    """What was measured of the attention layers."""
+
+    shown: int
+    total: int
+    crosses: bool  # whether any map is that of a decoder to its source
+    has_later: bool  # whether later tokens are blank
 
 
-def token_map(
-    values: np.ndarray,
-    tokens: Sequence[str],
-    title: str,
-    label: str,
-    *,
-    largest: float | None,
-    height: float = 3.0,
-    power: float = 1.0,
-) -> Figure:
-    """Draw values ``(rows, tokens)`` as a heat map with a colour bar, from 0 to ``largest``, or over their range.
-
-    Colours stand for a ``power`` of the values.
-    """
-    width = width_for(values.shape[1])
-    figure, [[axes]] = new_figure(width=width, height=height)
-    image = _draw(axes, values, largest, power=power)
-    name_cells(image, (), [visible(token) for token in tokens])
-    axes.set_title(plain(title))
-    name_tokens(axes.xaxis, tokens, width - MARGINS)
-    figure.colorbar(image, ax=axes, label=label)
-    return figure
-
-
-def _draw(axes: Axes, values: np.ndarray, largest: float | None, *, power: float = 1.0) -> AxesImage:
-    """Draw values; colours stand for a ``power`` of them."""
-    axes.grid(visible=False)
-    norm = PowerNorm(power, None if largest is None else 0.0, largest)
-    return axes.imshow(values, cmap=HEAT, norm=norm, interpolation="none", aspect="auto")
+MEANING = (
+    Statement[AttentionFacts](
+        lambda facts: True, "A row is the token that attends, and sums to 1; every map has the same scale, from 0 to 1."
+    ),
+    Statement[AttentionFacts](lambda facts: facts.has_later, "Later tokens are blank."),
+    Statement[AttentionFacts](
+        lambda facts: facts.crosses,
+        "In attention to the source, a row is the token that the decoder reads, before it writes the next one.",
+    ),
+)
 
 
 def attention_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on attention, layer by layer and head by head."""
-    result = attention_maps(inspected.run, inspected.item)
+    """Write the section on attention: all heads of the first layers, with the other layers folded."""
+    result = attention_maps(inspected.run, inspected.item, max_tokens=SHOWN_TOKENS)
     if not result.maps:
         raise NotSupportedError("no layer of this model has attention")
-    count = len(result.maps)
-    cut = f" Only the first {MAX_LAYERS} of {count} layers are drawn." if count > MAX_LAYERS else ""
-    intro = "Rows are the tokens that attend, columns the tokens they attend to; a row sums to one. "
-    if not all(each.crosses for each in result.maps):
-        intro += "In self-attention, the diagonal is the attention of a token to itself. "
-    if any(each.crosses for each in result.maps):
-        intro += (
-            "In attention to the source, a row is the token that the decoder reads; the section on alignment names the "
-            "same row by the token that it writes next. "
-        )
-    intro += (
-        "A bright column is a token to which most others attend. Brightness grows with the square root of the weight. "
+    maps = [attention_map(each, caption=result.limits) for each in result.maps[:MAX_LAYERS]]
+    facts = AttentionFacts(
+        result.shown,
+        result.total,
+        crosses=any(each.crosses for each in result.maps),
+        has_later=any(bool(blank_future(each).isnan().any()) for each in result.maps),
     )
-    if any(blank_future(each).isnan().any() for each in result.maps):
-        intro += "Later tokens are blank. "
-    intro += f"{result.limits}{cut}"
-
-    # The mean over the heads is what most readers want; the heads themselves are folded.
-    drawn = result.maps[:MAX_LAYERS]
-    means = [(replace(each, weights=each.weights.mean(0, keepdim=True)), len(each.weights)) for each in drawn]
-    blocks: list[PageBlock] = [Prose(intro.strip()), Plots([_plot(mean, heads) for mean, heads in means])]
-    several = [each for each in drawn if len(each.weights) > 1]
-    if several:
-        blocks.append(Folded("All heads of all layers", [Plots([_plot(each, 1) for each in several])]))
-    return SectionBody(blocks)
-
-
-def _plot(attention: AttentionMap, mean_of: int) -> Plot:
-    """Return the plot of a map, which is the mean of a number of heads."""
-    heads, queries, keys = attention.weights.shape
-    caption = f"Mean of {mean_of} heads." if mean_of > 1 else f"{heads} heads." if heads > 1 else "One head."
-    description = f"Weights of {attention.layer} from {queries} to {keys} tokens."
-    role, _, kind = attention.layer.partition(": ")
-    title = f"Attention of the {role}" if kind == "attention" else f"Attention of {attention.layer}"
-    return Plot(attention_figure(attention), title, caption, description)
+    blocks: list[PageBlock] = [*maps[:OPEN_LAYERS]]
+    if maps[OPEN_LAYERS:]:
+        blocks.append(Folded("The other layers", maps[OPEN_LAYERS:]))
+    return SectionBody([*blocks, Folded("What this shows", [Prose(" ".join(told(MEANING, facts)))])])

@@ -1,32 +1,32 @@
-"""Gates over a text: how far each one is open at every token; also step sizes Δ, and the experts of a mixture.
+"""Gates and units over a text: how far each gate is open at every token, and how single units change step by step.
 
-A layer runs step by step, as its equations are written, and the result of every sigmoid and softplus is recorded. The
-class of the layer names its gates (`Stateful.gate_names`); gates of cells without names are numbered.
+A layer runs step by step, as its equations are written, and the result of every sigmoid, tanh and softplus is recorded,
+with the state after every step. The class of the layer names its gates (`Stateful.gate_names`), and says how a unit of
+its state follows from them (`Stateful.unit_update`); gates of cells without names are numbered.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.contract import Stateful
+from ..core.contract import Stateful, UnitUpdate
 from ..core.errors import NotSupportedError
+from ..core.state import State, state_leaves
 from ..evaluation.token_scores import visible
 from ..layers.experts import Experts, Routing
-from ..pages.charts import name_tokens, width_for
-from ..pages.drawing import show
-from ..pages.page import Folded, PageBlock, Plot, Plots, Prose, Table
+from ..pages.chart import Axis, Chart, HeatMap, Series, Switch
+from ..pages.page import Folded, PageBlock, Prose, Table
+from ..pages.stepper import Equation, Stepper
 from ..pages.strip import Values
-from ..pages.theme import new_figure, plain, style
+from ..pages.theme import style
 from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example
-from .attention_maps import MARGINS, token_map
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import (
     Arguments,
@@ -40,14 +40,23 @@ from .recording import (
     unrolled,
 )
 
-MAX_TOKENS = 128
+MAX_TOKENS = 64
 """Tokens that are read."""
 OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
-PAINTED = 3
-"""Units whose values are painted on the text."""
-RATES = "With a large step size Δ, the layer takes the token in and forgets; with a small one, it skips the token."
-SIGMOIDS = {torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit}
+UNITS = 3
+"""Units of a layer whose numbers are shown."""
+DIGITS = 5
+"""Decimal places of the numbers of a unit."""
+TOLERANCE = 1e-4
+"""How far an equation may miss the recorded state, absolutely and relatively, by rounding in float32."""
+KINDS: dict[object, Literal["gate", "tanh", "rate"]] = {
+    **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit, F.glu), "gate"),
+    **dict.fromkeys((torch.tanh, torch.Tensor.tanh, F.tanh), "tanh"),
+    F.softplus: "rate",
+}
+BRACKETS = re.compile(r"^\((.*)\)$")
+CHOSEN = "The {count} of {size} units whose {state} varies most over this text, by its standard deviation."
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,38 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class UnitNumbers:
+    """The numbers of the units of one layer whose state varies most over a text.
+
+    Attributes:
+        layer: the name of a `PrimitiveLayer`.
+        tokens: in the order of the text.
+        units: the indices of the units.
+        size: the number of all units of the layer.
+        names: of the numbers; a prime marks the state before a token.
+        states: the names of the state after a token; the units were chosen by the first one.
+        gates: the symbols of the gates and their names.
+        values: the numbers ``(units, tokens, names)``.
+        equations: those of `UnitUpdate` that hold for these numbers.
+    """
+
+    layer: str
+    tokens: tuple[str, ...]
+    units: list[int]
+    size: int
+    names: tuple[str, ...]
+    states: tuple[str, ...]
+    gates: tuple[tuple[str, str], ...]
+    values: Tensor
+    equations: tuple[Equation, ...]
+
+    def of(self, unit: int, name: str) -> list[float]:
+        """Return a number of the unit at an index at every token."""
+        numbers: list[float] = self.values[unit, :, self.names.index(name)].tolist()
+        return numbers
+
+
+@dataclass(frozen=True)
 class ExpertChoices:
     """Experts that one mixture of ``count`` experts chose over a text.
 
@@ -97,23 +138,24 @@ class ExpertChoices:
 
 @dataclass(frozen=True)
 class Gates:
-    """Gates and chosen experts for the first ``shown`` of ``total`` tokens."""
+    """Gates, units and chosen experts for the first ``shown`` of ``total`` tokens."""
 
     gates: list[Gate]
+    units: list[UnitNumbers]
     choices: list[ExpertChoices]
     shown: int
     total: int
 
 
-class GateValues(NamedTuple):
-    """Values of one gate at one step ``(size,)``, and whether they are step sizes."""
+class Result(NamedTuple):
+    """The result of a sigmoid or tanh at one step ``(size,)``, or a step size, which is the result of a softplus."""
 
+    kind: Literal["gate", "tanh", "rate"]
     values: Tensor
-    is_rate: bool
 
 
 def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
-    """Read the beginning of a text, and record every gate, step size and choice of experts, if the model has any.
+    """Read the beginning of a text, and record gates, step sizes, units and chosen experts, if the model has any.
 
     ``text`` is a text, or another item that `Explainer.examples` reads; only its first sequence is used.
 
@@ -128,14 +170,15 @@ def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
     with recorded_results(routers, Routing._make) as routed:
         recorded = recorded_gates(run.model, lambda: run_once(explainer, example))
     values = [gate for steps in recorded for gate in _gates_of(steps, example)]
+    units = [numbers for steps in recorded if (numbers := unit_numbers(steps, example)) is not None]
     choices = [
         _choices_of(primitive, routed[router], example) for router, primitive in routers.items() if routed[router]
     ]
-    return Gates(values, choices, example.length, full.length)
+    return Gates(values, units, choices, example.length, full.length)
 
 
-def recorded_gates(model: nn.Module, forward: Callable[[], object]) -> list[Steps[list[GateValues]]]:
-    """Call ``forward`` while every primitive layer of a model runs step by step, and return the gates of every step.
+def recorded_gates(model: nn.Module, forward: Callable[[], object]) -> list[Steps[list[Result]]]:
+    """Call ``forward`` while every primitive layer of a model runs step by step, and return the results of every step.
 
     Gradients are enabled, since without them layers call kernels instead of their equations.
     """
@@ -149,37 +192,113 @@ def gate_names(layer: nn.Module) -> tuple[str, ...]:
     return next((inner.gate_names for inner in layer.modules() if isinstance(inner, Stateful) and inner.gate_names), ())
 
 
+def _unit_update(layer: nn.Module) -> UnitUpdate | None:
+    updates = (inner.unit_update for inner in layer.modules() if isinstance(inner, Stateful))
+    return next((update for update in updates if update is not None), None)
+
+
 class _GateRecorder(CallRecorder):
-    """Records the results of sigmoid and softplus, for the only row of a batch."""
+    """Records the results of sigmoid, tanh and softplus, for the only row of a batch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.gates: list[GateValues] = []
+        self.results: list[Result] = []
 
-    def __enter__(self) -> list[GateValues]:
+    def __enter__(self) -> list[Result]:
         super().__enter__()  # type: ignore[no-untyped-call]
-        return self.gates
+        return self.results
 
     def observe(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
         """Record the result, or the gate inside of a gated linear unit."""
         if func is F.glu:
             dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
             result = torch.sigmoid(args[0].chunk(2, dim)[1])
-        elif func not in SIGMOIDS and func is not F.softplus:
-            return
-        self.gates.append(GateValues(result.detach().float().flatten(), func is F.softplus))
+        if (kind := KINDS.get(func)) is not None:
+            self.results.append(Result(kind, result.detach().float().flatten().cpu()))
 
 
-def _gates_of(steps: Steps[list[GateValues]], example: Example) -> Iterator[Gate]:
+def _named(steps: Steps[list[Result]]) -> Iterator[tuple[str, Result]]:
+    """Yield the results of a layer with the names of gates, which are empty for tanh: ``(tokens, size)`` each."""
+    by_result = list(zip(*steps.recorded, strict=False))
+    names, count = list(gate_names(steps.primitive.layer)), sum(result[0].kind != "tanh" for result in by_result)
+    names = names if len(names) == count else [f"gate {i + 1}" for i in range(count)]
+    for result in by_result:
+        name = "" if result[0].kind == "tanh" else names.pop(0)
+        yield name, Result(result[0].kind, _in_order(steps, [step.values for step in result]))
+
+
+def _gates_of(steps: Steps[list[Result]], example: Example) -> Iterator[Gate]:
     """Yield the gates of one primitive layer, in the order of its equations."""
-    by_gate = list(zip(*steps.recorded, strict=False))
-    names, tokens = gate_names(steps.primitive.layer), tokens_of(steps.primitive, example, len(steps.recorded))
-    for i, gate in enumerate(by_gate):
-        values = torch.stack([step.values for step in gate]).cpu()
-        name = names[i] if len(names) == len(by_gate) else f"gate {i + 1}"
-        yield Gate(
-            steps.primitive.name, name, tokens, values.flip(0) if steps.primitive.backwards else values, gate[0].is_rate
-        )
+    tokens = tokens_of(steps.primitive, example, len(steps.recorded))
+    for name, result in _named(steps):
+        if name:
+            yield Gate(steps.primitive.name, name, tokens, result.values, result.kind == "rate")
+
+
+def _in_order(steps: Steps[list[Result]], values: Sequence[Tensor]) -> Tensor:
+    """Return the values of the steps in the order of the text ``(tokens, size)``."""
+    stacked = torch.stack(list(values))
+    return stacked.flip(0) if steps.primitive.backwards else stacked
+
+
+def unit_numbers(steps: Steps[list[Result]], example: Example, *, count: int = UNITS) -> UnitNumbers | None:
+    """Return the numbers of the units of one layer that vary most; None if its state is no vector, or for one token."""
+    tokens = tokens_of(steps.primitive, example, len(steps.recorded))
+    if len(tokens) < 2 or steps.before is None:
+        return None
+    states = [_vectors(state) for state in (steps.before, *steps.states)]
+    size = states[0][-1].numel() if states[0] else 0
+    if not size or any(len(state) != len(states[0]) for state in states):
+        return None
+
+    # Of the leaves, only those as wide as the last one belong to its units: a projected output does not.
+    update = _unit_update(steps.primitive.layer)
+    symbols = update.state if update and len(update.state) == len(states[0]) else _leaf_names(steps.before)
+    columns: dict[str, Tensor] = {}
+    for i, symbol in enumerate(symbols):
+        if states[0][i].numel() == size:
+            columns[symbol] = _in_order(steps, [state[i] for state in states[1:]])
+            columns[f"{symbol}′"] = _in_order(steps, [state[i] for state in states[:-1]])
+    after = tuple(symbol for symbol in symbols if symbol in columns)
+
+    # A class without symbols has the names of its gates alone.
+    results = [(name, result) for name, result in _named(steps) if result.values.shape[1] == size]
+    named = update.results if update and len(update.results) == len(results) else [name for name, _ in results]
+    columns |= {symbol: result.values for symbol, (_, result) in zip(named, results, strict=True) if symbol}
+    shown = tuple((symbol, name) for symbol, (name, _) in zip(named, results, strict=True) if name)
+    equations = tuple(_equations(update, columns)) if update else ()
+    if not all(column.isfinite().all() for column in columns.values()):
+        return None
+    chosen = columns[after[0]].std(0).argsort(descending=True, stable=True)[:count].tolist()
+    values = torch.stack([column[:, chosen] for column in columns.values()], dim=2).transpose(0, 1)
+    return UnitNumbers(steps.primitive.name, tokens, chosen, size, tuple(columns), after, shown, values, equations)
+
+
+def _vectors(state: State) -> list[Tensor]:
+    """Return the leaves of the only row of a state ``(size,)``; none if any is no vector of numbers."""
+    leaves = state_leaves(state)
+    if not all(leaf.dim() == 2 and leaf.is_floating_point() for leaf in leaves):
+        return []
+    return [leaf[0].detach().float().cpu() for leaf in leaves]
+
+
+def _leaf_names(state: State) -> tuple[str, ...]:
+    return ("h",) if isinstance(state, Tensor) else tuple(getattr(state, "_fields", map(str, range(len(state)))))
+
+
+def _equations(update: UnitUpdate, columns: dict[str, Tensor]) -> Iterator[Equation]:
+    """Yield the equations that hold for the recorded numbers, which get those of factors such as ``1 − z``."""
+    for text in update.equations:
+        left, right = text.split(" = ")
+        terms = [[BRACKETS.sub(r"\1", factor) for factor in term.split(" · ")] for term in right.split(" + ")]
+        for factor in (factor for term in terms for factor in term if factor.startswith("1 − ")):
+            if (gate := factor.removeprefix("1 − ")) in columns:
+                columns[factor] = 1 - columns[gate]
+        if not {left, *(factor for term in terms for factor in term)} <= columns.keys():
+            continue
+        total = torch.stack([torch.stack([columns[factor] for factor in term]).prod(0) for term in terms]).sum(0)
+        if torch.allclose(total, columns[left], rtol=TOLERANCE, atol=TOLERANCE):
+            yield Equation(left, terms)
 
 
 def _choices_of(primitive: PrimitiveLayer, routings: list[Routing], example: Example) -> ExpertChoices:
@@ -196,120 +315,139 @@ def tokens_of(primitive: PrimitiveLayer, example: Example, steps: int) -> tuple[
     return tokens if len(tokens) == steps else ()
 
 
-def gate_figure(gate: Gate) -> Figure:
-    """Draw a gate, or a step size, as a heat map: tokens across, units down, sorted by their means."""
-    values = gate.values[:, gate.values.mean(0).argsort(descending=True)].T
-    label, largest = ("step size Δ", None) if gate.is_rate else ("0 closed, 1 open", 1.0)
-    figure = token_map(values.numpy(), gate.tokens, f"{gate.layer}, {gate.name}", label, largest=largest)
-    figure.axes[0].set_ylabel("units, sorted by mean")
-    figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    return figure
+# What the page draws
 
 
-def experts_figure(choices: ExpertChoices) -> Figure:
-    """Draw the experts chosen for each token: tokens across, experts down, bright for large weights."""
+def unit_stepper(numbers: UnitNumbers) -> Stepper:
+    """Return a stepper through the equations of the units, which begins where the first unit changes most."""
+    state = numbers.states[-1]
+    named = "".join(f"; {symbol}: {name}" for symbol, name in numbers.gates if symbol != name)
+    change = torch.tensor(numbers.of(0, state)) - torch.tensor(numbers.of(0, f"{state}′"))
+    return Stepper(
+        f"One unit of {numbers.layer}, token by token",
+        [visible(token) for token in numbers.tokens],
+        numbers.names,
+        numbers.equations,
+        [
+            (str(unit + 1), [[round(value, DIGITS) for value in row] for row in rows])
+            for unit, rows in zip(numbers.units, numbers.values.tolist(), strict=True)
+        ],
+        f"A prime marks the state before the token{named}. {_chosen(numbers)}",
+        int(change.abs().argmax()),
+    )
+
+
+def state_chart(numbers: UnitNumbers) -> Chart:
+    """Return the state of the units over the text; of two vectors, the last one, which is what a layer keeps."""
+    state = numbers.states[-1]
+    series = [
+        Series(f"unit {unit + 1}", range(len(numbers.tokens)), numbers.of(i, state), "curve", look=style(i))
+        for i, unit in enumerate(numbers.units)
+    ]
+    return Chart(f"State {state} of {numbers.layer}", _tokens(numbers.tokens), Axis(state), series, _chosen(numbers))
+
+
+def gates_switch(numbers: UnitNumbers) -> Switch:
+    """Return the output and the gates of each unit over the text."""
+    drawn = [(numbers.states[0], numbers.states[0])]
+    drawn += [(symbol, name if symbol == name else f"{name}: {symbol}") for symbol, name in numbers.gates]
+    charts = []
+    for i, unit in enumerate(numbers.units):
+        series = [
+            Series(name, range(len(numbers.tokens)), numbers.of(i, symbol), "curve", look=style(j))
+            for j, (symbol, name) in enumerate(drawn)
+        ]
+        charts.append((str(unit + 1), Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series)))
+    return Switch(f"Gates of {numbers.layer}", charts, "of unit")
+
+
+def _chosen(numbers: UnitNumbers) -> str:
+    return CHOSEN.format(count=len(numbers.units), size=numbers.size, state=numbers.states[0])
+
+
+def _tokens(tokens: Sequence[str]) -> Axis:
+    return Axis("", names=[visible(token) for token in tokens])
+
+
+def gate_chart(gate: Gate) -> Chart:
+    """Return the mean of a gate, or of a step size, over its units at every token, and the units that vary most."""
+    deviations = gate.values.std(0) if len(gate.values) > 1 else torch.zeros(gate.values.shape[1])
+    units = deviations.argsort(descending=True, stable=True)[:2].tolist()
+    curves = [("mean", gate.mean), *((f"unit {unit + 1}", gate.values[:, unit]) for unit in units)]
+    series = [
+        Series(name, range(len(values)), values.tolist(), "curve", look=style(i))
+        for i, (name, values) in enumerate(curves)
+    ]
+    what = "step size Δ" if gate.is_rate else "0 closed, 1 open"
+    caption = f"The mean over {gate.values.shape[1]:,} units, and the two that vary most over this text."
+    return Chart(f"{gate.layer}, {gate.name}", _tokens(gate.tokens), Axis(what), series, caption)
+
+
+def experts_map(choices: ExpertChoices) -> HeatMap:
+    """Return the experts chosen for each token: tokens across, experts down, with the weights of their outputs."""
     weights = torch.zeros(choices.count, len(choices.experts))
     weights.scatter_(0, choices.experts.T, choices.weights.T)
-    label = "weight of its answer"
-    figure = token_map(weights.numpy(), choices.tokens, choices.layer, label, largest=1.0, height=2.4)
-    figure.axes[0].set_ylabel("expert")
-    figure.axes[0].set_yticks(range(choices.count), [str(i + 1) for i in range(choices.count)])
-    return figure
-
-
-def gate_means_figure(layer_gates: Sequence[Gate]) -> Figure:
-    """Draw the means over units of the gates of one layer at every token."""
-    first, width = layer_gates[0], width_for(len(layer_gates[0].values))
-    figure, [[axes]] = new_figure(width=width)
-    for i, gate in enumerate(layer_gates):
-        line = axes.plot(gate.mean.numpy(), **{**style(i), "marker": ""}, label=gate.name)
-        show(line, gate.name, names=[visible(token) for token in gate.tokens])
-    if not any(gate.is_rate for gate in layer_gates):
-        axes.set_ylim(0, 1)
-    axes.set(ylabel="mean over units", title=plain(first.layer))
-    name_tokens(axes.xaxis, first.tokens, width - MARGINS)
-    axes.legend()
-    return figure
+    return HeatMap(
+        f"Experts of {choices.layer}",
+        [("", weights.tolist())],
+        [str(i + 1) for i in range(choices.count)],
+        choices.tokens or [""] * len(choices.experts),
+        "weight of its output",
+        row_name="expert",
+    )
 
 
 def gates_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on gates, step sizes and experts."""
+    """Write the section on units, gates, step sizes and experts."""
     result = gates(inspected.run, inspected.item)
-    if not result.gates and not result.choices:
-        raise NotSupportedError("this model has no gates, step sizes or experts")
+    if not result.gates and not result.units and not result.choices:
+        raise NotSupportedError("this model has no gates, units, step sizes or experts")
     blocks: list[PageBlock] = []
     if result.shown < result.total:
-        blocks.append(Prose(f"Only the first {result.shown:,} of {result.total:,} tokens are shown."))
+        blocks.append(Prose(f"The first {result.shown:,} of {result.total:,} tokens."))
 
-    # Step sizes are left out of the table, because they have no bounds within which to be open or closed.
-    rows = [
-        [gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in result.gates if not gate.is_rate
-    ]
-    if rows:
-        caption = "Share of gate values that are open (above 0.9) and closed (below 0.1), over units and tokens."
-        blocks.append(Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3}))
+    # One layer is shown, with its equations if it has any; the others are folded.
+    layers: dict[str, list[PageBlock]] = {}
+    for numbers in result.units:
+        blocks_of = layers.setdefault(numbers.layer, [])
+        blocks_of += [unit_stepper(numbers)] if numbers.equations else []
+        blocks_of.append(state_chart(numbers))
+        blocks_of += [gates_switch(numbers)] if numbers.gates else []
+    for gate in [gate for gate in result.gates if gate.layer not in layers]:
+        layers.setdefault(gate.layer, []).append(gate_chart(gate))
+    for choices in result.choices:
+        layers.setdefault(choices.layer, []).append(experts_map(choices))
+    first, *rest = layers.values()
+    blocks += first
+    if rest:
+        blocks.append(Folded("The other layers", [block for each in rest for block in each]))
+    if any(not gate.is_rate for gate in result.gates):
+        blocks.append(Folded("How far the gates are open", [open_table(result.gates)]))
 
-    # The means stand before the heat maps, which only few readers unfold.
-    by_layer: dict[str, list[Gate]] = {}
-    for gate in result.gates:
-        by_layer.setdefault(gate.layer, []).append(gate)
-    means = [_means_plot(layer_gates) for layer_gates in by_layer.values()]
-    blocks.append(Plots([*means, *map(_experts_plot, result.choices)]))
-    if result.gates:
-        blocks.append(Folded("All units of all gates", [Plots(list(map(_gate_plot, result.gates)))]))
     # Of a translator, gates are about the source or about the answer, and the strip has both.
-    lenses = gate_lenses(result.gates) if inspected.explainer.search is None else []
+    lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
     return SectionBody(blocks, lenses=lenses)
 
 
-def changing_units(layer_gates: Sequence[Gate], count: int = PAINTED) -> list[tuple[Gate, int]]:
-    """Return the gates and units whose values vary most over the tokens, by their standard deviation."""
-    units = [
-        (deviation, i, unit)
-        for i, gate in enumerate(layer_gates)
-        if len(gate.values) > 1
-        for unit, deviation in enumerate(gate.values.std(0).tolist())
-    ]
-    return [(layer_gates[i], unit) for _, i, unit in sorted(units, key=lambda each: (-each[0], *each[1:]))[:count]]
-
-
-def gate_lenses(all_gates: Sequence[Gate]) -> list[Values]:
-    """Return the units that vary most over the text as lenses; step sizes have no fixed scale."""
-    known = [gate for gate in all_gates if not gate.is_rate and gate.tokens]
-    units = sum(gate.values.shape[1] for gate in known)
+def unit_lenses(units: Sequence[UnitNumbers]) -> list[Values]:
+    """Return the gates of the unit of each layer that varies most over the text as lenses, from 0 to 1."""
     return [
         Values(
-            f"{gate.name}, unit {unit + 1}",
-            gate.values[:, unit].tolist(),
+            f"{name}, unit {numbers.units[0] + 1}",
+            numbers.of(0, symbol),
             1.0,
-            # Of many units some vary by chance, so that a reader is told from how many these were chosen.
-            sentence=f"One of the {PAINTED} of {units:,} units that vary most over this text.",
-            group=f"Gates, {gate.layer}",
+            sentence=f"A gate of the one of {numbers.size:,} units whose state varies most over this text.",
+            group=f"Gates, {numbers.layer}",
             ends=("closed", "open"),
         )
-        for gate, unit in changing_units(known)
+        for numbers in units
+        for symbol, name in numbers.gates
     ]
 
 
-def _means_plot(layer_gates: Sequence[Gate]) -> Plot:
-    names, figure = ", ".join(gate.name for gate in layer_gates), gate_means_figure(layer_gates)
-    description = f"Means over units of {names} at every token."
-    rates = all(gate.is_rate for gate in layer_gates)
-    title = f"{'Step sizes' if rates else 'Means of the gates'} of {layer_gates[0].layer}"
-    caption = f"Mean over the units at every token.{f' {RATES}' if rates else ''}"
-    return Plot(figure, title, caption, description)
-
-
-def _gate_plot(gate: Gate) -> Plot:
-    caption = "Every unit at every token; units are sorted by their means."
-    if gate.is_rate:
-        caption = f"{caption} {RATES}"
-    tokens, units = gate.values.shape
-    description = f"Heat map of {units} units over {tokens} tokens."
-    return Plot(gate_figure(gate), f"{gate.layer}, {gate.name}", caption, description)
-
-
-def _experts_plot(choices: ExpertChoices) -> Plot:
-    caption = "The experts chosen for each token, and the weights of their outputs."
-    description = f"Weights of {choices.count} experts over {len(choices.experts)} tokens."
-    return Plot(experts_figure(choices), f"Experts of {choices.layer}", caption, description)
+def open_table(all_gates: Sequence[Gate]) -> Table:
+    """Return how far each gate is open; step sizes have no bounds within which to be open or closed."""
+    bounded = [gate for gate in all_gates if not gate.is_rate]
+    rows = [[gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in bounded]
+    caption = f"Share of the values above {OPEN:g} (open) and below {CLOSED:g} (closed), over units and tokens."
+    return Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})

@@ -17,60 +17,42 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer
 from ..core.errors import EmptyError, NotSupportedError
 from ..core.state import state_leaves
-from ..evaluation.intervals import supported_digits
+from ..evaluation.intervals import BOUNDS, RESAMPLES
 from ..layers.positions import learned_positions
-from ..pages.page import Plot, Plots, Prose, Table
-from ..pages.palette import COLOURS, INK
-from ..pages.theme import layer_style, new_figure, plain
+from ..pages.chart import Axis, Chart, Look, Series, Switch
+from ..pages.opening import Tile, Tiles
+from ..pages.page import Folded, PageBlock, Prose
+from ..pages.palette import SOFT
+from ..pages.statements import Statement, told
+from ..pages.theme import layer_style
 from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
-from .gradient_trend import MIN_LAGS, MIN_WINDOWS, REACH_FRACTION, Trend, band, lag_below, reach, trend
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .jacobians import JacobianProduct, jacobian_products, spectral_radii
 from .recording import BACKWARDS, Steps, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
+MIN_LAGS, MIN_WINDOWS = 16, 4
+"""Lags and windows that are wanted, at least; windows of a shorter text are shorter or fewer."""
 BATCH, GROWING_BATCH = 16, 2
 """Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
-SMALLEST = 1e-9
-"""Share of the norm at lag 1 below which norms are not drawn."""
-WIDENED = 1e4
-"""Largest factor by which the range of norms is widened for products of Jacobians, which can be much larger."""
+REACH_FRACTION = 0.01
+"""Fraction of the norm at lag 1 that counts as reached."""
+SMALLEST = 1e-7
+"""The smallest relative norm that is drawn."""
 CANDIDATES = 200
 """Held-out texts of which the longest are measured."""
-GIVEN = "the given text"
-STEPS = (
-    "Each curve shows how strongly the loss at the end of a text depends on what a layer passed to its own next step, "
-    "k steps earlier: the norm of ∂loss/∂h against k. A curve that falls steeply is a vanishing gradient: this layer "
-    "cannot learn from inputs so far back through its own state, although it may still remember them. A curve that "
-    "rises steadily is an exploding gradient, which makes training unstable unless gradients are clipped. Gradients "
-    "that take another route, through other layers, are not counted. "
-)
-SEQUENCE = (
-    "Each curve shows how strongly the loss of the answer to a whole text depends on what a layer passed to its own "
-    "next step, k steps before its last: the norm of ∂loss/∂h against k. If the answer pools the outputs of all steps, "
-    "h also counts through the outputs of all later steps, so that a curve which hardly falls does not mean that h is "
-    "remembered until the end. A curve that rises steadily is an exploding gradient, which makes training unstable "
-    "unless gradients are clipped. "
-)
-INPUTS = (
-    "A layer that sees all places at once passes nothing from step to step: for it, h is its input k places before the "
-    "last one, and its curve shows how strongly the loss depends on that input. "
-)
 
 
 # The windows. All have one length, so that every lag is averaged over the same windows: otherwise a curve would change
@@ -78,11 +60,10 @@ INPUTS = (
 
 
 class EqualWindows(NamedTuple):
-    """Windows with ``length`` tokens each, and how they were cut from ``sequences`` texts, in words."""
+    """Windows with ``length`` tokens each."""
 
     examples: list[Example]
     length: int
-    cut: str
 
 
 def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> EqualWindows:
@@ -100,14 +81,14 @@ def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, cou
     sizes = np.array([_size(example) for example in sequences])
     width = _width(sizes, length, count, divisible=inputs.is_divisible)
     if not width:
-        return EqualWindows([], 0, "")
+        return EqualWindows([], 0)
     if inputs.is_divisible:
         starts = [(i, start) for i, size in enumerate(sizes) for start in range(0, size - width + 1, width)]
     else:
         starts = [(i, max(0, size - width)) for i, size in enumerate(sizes) if size >= width]
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(count, len(starts))).round().astype(int)).tolist()
     examples = [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
-    return EqualWindows(examples, width, _cut_in_words(inputs, sequences))
+    return EqualWindows(examples, width)
 
 
 def _size(example: Example) -> int:
@@ -129,14 +110,6 @@ def _window(example: Example, start: int, width: int) -> Example:
     return example.beginning(width) if example.decoded else example.at(range(start, start + width))
 
 
-def _cut_in_words(inputs: Examples, sequences: Sequence[Example]) -> str:
-    if sequences[0].decoded:
-        return "the first tokens of sources and targets that are long enough"
-    if inputs.is_divisible:
-        return "stretches that do not overlap"
-    return "the last tokens of texts that are long enough"
-
-
 # The measurement
 
 
@@ -144,40 +117,23 @@ def _cut_in_words(inputs: Examples, sequences: Sequence[Example]) -> str:
 class FlowCurve:
     """The norms of one layer from lag 1 on, as means over windows.
 
-    Attributes:
-        trend: the rate at which they change; None if the windows are too few or too short.
-        band: the 95 % intervals of the means, as lists of lower and upper bounds; None for a single window.
-        product: that of the Jacobians of the layer's own state; see `jacobians`.
-        radius: the spectral radius of its recurrent matrix.
+    The ``band`` has the 95 % intervals of the norms relative to that at lag 1, as lists of lower and upper bounds; None
+    for a single window.
     """
 
     norms: list[float]
-    trend: Trend | None = None
     band: tuple[list[float], list[float]] | None = None
-    product: JacobianProduct | None = None
-    radius: float | None = None
 
     @property
-    def overflow(self) -> str:
-        """A phrase for a gradient that is not finite, whose rate is unknown; else an empty string."""
-        return "" if all(map(math.isfinite, self.norms)) else "exploding, beyond the range of floating-point numbers"
+    def relative(self) -> list[float]:
+        """The norms relative to that at lag 1; NaN where they are not known."""
+        first = self.norms[0] or math.nan
+        return [norm / first if math.isfinite(norm) else math.nan for norm in self.norms]
 
     @property
-    def reach(self) -> str:
-        """The steps of `reach`, in words; empty for short texts, or if the gradient explodes."""
-        if len(self.norms) < MIN_LAGS or self.overflow or (self.trend is not None and self.trend.kind == "exploding"):
-            return ""
-        steps = reach(self.norms)
-        return f"more than {len(self.norms):,}" if steps is None else f"{steps:,}"
-
-    @property
-    def phrases(self) -> list[str]:
-        """What the numbers support of the rate, with its interval, and of the reach."""
-        phrases = [self.overflow] if self.overflow else []
-        if self.trend is not None and self.trend.kind is not None:
-            factor, low, high = _factors(self.trend)
-            phrases = [f"{self.trend.kind}, ×{factor} per step back (95 % interval {low} to {high})"]
-        return phrases + ([f"reach {self.reach} steps"] if self.reach else [])
+    def reach(self) -> int | None:
+        """The reach in steps, see `reach`; None without a band."""
+        return None if self.band is None else reach(self.band[0])
 
 
 @dataclass(frozen=True)
@@ -188,29 +144,44 @@ class LayerFlow:
     trained: FlowCurve
     fresh: FlowCurve
 
-    @property
-    def reach(self) -> tuple[int | None, int | None]:
-        """Reach in the trained model and in the fresh model, in steps; see `gradient_trend.reach`."""
-        return reach(self.trained.norms), reach(self.fresh.norms)
-
-    @property
-    def trained_trend(self) -> Trend | None:
-        """The rate at which the norms of the trained model change."""
-        return self.trained.trend
-
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Result of `gradient_flow`: the layers, the number of windows, the largest number of lags, and how they were cut.
+    """Result of `gradient_flow`: the layers, the number of windows and of lags; all windows have ``length`` tokens.
 
-    All windows have ``length`` tokens.
+    The ``source`` is where these come from, in words.
     """
 
     layers: list[LayerFlow]
     windows: int
     lags: int
     length: int = 0
-    cut: str = ""
+    source: str = "the given text"
+
+
+def reach(low: Sequence[float], *, fraction: float = REACH_FRACTION) -> int:
+    """Return the largest lag at which the lower bound of the relative norm is above a fraction; 0 if there is none.
+
+    Up to there, a loss depends measurably on what the layer passed on. It does not say what the layer remembers, nor
+    what it can learn by another path.
+    """
+    return max((lag for lag, bound in enumerate(low, 1) if bound > fraction), default=0)
+
+
+def band(rows: Sequence[Tensor]) -> tuple[list[float], list[float]] | None:
+    """Return the 95 % intervals of mean norms ``(lags,)`` relative to lag 1, by the bootstrap over windows.
+
+    The lower and the upper bounds are lists over the lags. None for a single window.
+    """
+    if len(rows) < 2:
+        return None
+    norms = np.stack([row.double().cpu().numpy() for row in rows])  # (windows, lags)
+    drawn = np.random.default_rng(0).integers(len(norms), size=(RESAMPLES, len(norms)))
+    counts = np.stack([np.bincount(draw, minlength=len(norms)) for draw in drawn])
+    with np.errstate(all="ignore"):  # exploding gradients may be infinite
+        sums = counts @ norms
+        low, high = np.quantile(sums / sums[:, :1], BOUNDS, axis=0)
+    return low.tolist(), high.tolist()
 
 
 def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int = WINDOWS) -> GradientFlow:
@@ -240,20 +211,13 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     trained, fresh = (_curves(each, found.examples, lags) for each in (explainer, fresh_explainer(run)))
     layers = [LayerFlow(name, curve, fresh[name]) for name, curve in trained.items()]
     most = max((len(layer.trained.norms) for layer in layers), default=0)
-    return GradientFlow(layers, len(found.examples), most, found.length, found.cut)
+    return GradientFlow(layers, len(found.examples), most, found.length)
 
 
 def _curves(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, FlowCurve]:
     """Return the curve of each layer that has norms."""
-    norms, radii = _norms(explainer, examples, lags), spectral_radii(explainer.model)
-    products = jacobian_products(explainer.model, explainer.require(explainer.losses).forward, examples)
-    return {
-        name: FlowCurve(
-            torch.stack(rows).mean(0).tolist(), trend(rows), band(rows), products.get(name), radii.get(name)
-        )
-        for name, rows in norms.items()
-        if rows
-    }
+    norms = _norms(explainer, examples, lags)
+    return {name: FlowCurve(torch.stack(rows).mean(0).tolist(), band(rows)) for name, rows in norms.items() if rows}
 
 
 def fresh_explainer(run: Run) -> Explainer:
@@ -352,8 +316,26 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 # What the page draws and says
 
 
+MEANING = (
+    "The curve is the norm of ∂loss/∂h relative to that at k = 1, where h is what a layer passed to its own next step "
+    "k steps before the loss, or the input k tokens before, if a layer sees all tokens at once. Paths through other "
+    "layers are not counted, and what a saturated unit keeps has no gradient."
+)
+CAPTION = (
+    Statement[GradientFlow](
+        lambda result: result.windows > 1,
+        "Means over {windows} windows of {length} tokens of {source}, with 95 % bands.",
+    ),
+    Statement[GradientFlow](lambda result: result.windows == 1, "One window of {length} tokens of {source}."),
+    Statement[GradientFlow](
+        lambda result: any(BACKWARDS in layer.name for layer in result.layers),
+        "For a layer that reads backwards, k counts from the beginning of the text.",
+    ),
+)
+
+
 def flow_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on how far back the gradient reaches and how fast it changes, before and after training."""
+    """Write the section on how far back the gradient reaches, before and after training."""
     if not primitive_layers(inspected.run.model):
         raise NotSupportedError("this model has no layers, so that there is no gradient")
 
@@ -369,184 +351,63 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
             "held-out data; give a longer text with --text-file, or some --data"
         )
 
-    # The table holds only what the windows support; a dash is better than a number without an interval.
-    rows = []
-    for layer in result.layers:
-        cells = [text or "–" for curve in (layer.fresh, layer.trained) for text in (_rate(curve), curve.reach)]
-        rows.append([layer.name, *cells])
-    headings = ["layer", "before training: per step", "reach", "after training: per step", "reach"]
-    caption = (
-        "Per step: the factor by which one more step back multiplies the norm, up to the reach, with its 95 % interval "
-        f"over the windows. Reach: steps back from which on the norm is below {percent(REACH_FRACTION)} of its value "
-        "at k = 1. A dash means that the measurement does not support a statement."
-    )
-    supported = any(cell != "–" for row in rows for cell in row[1:])
-    plots = [
-        Plot(
-            gradient_flow_figure([layer], architecture=inspected.layer),
-            f"Gradient flow of {layer.name}",
-            _caption(layer),
-            f"Norm of the gradient against steps back, up to {len(layer.trained.norms)}, on a logarithmic scale.",
+    if items:
+        result = replace(result, source=f"the held-out data ({inspected.held_out_name})")
+    caption = " ".join(told(CAPTION, result))
+    charts = [(each.name, gradient_flow_chart(each, caption, architecture=inspected.layer)) for each in result.layers]
+    drawn = Switch("Gradient against distance", charts, "in") if len(charts) > 1 else charts[0][1]
+    meaning = Folded("What this shows", [Prose(MEANING)])
+    tile = reach_tile(result)
+    number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
+    lines = [] if tile is None else [f"gradient flow: {tile.value} steps back, {tile.note}"]
+    return SectionBody([*number, drawn, meaning], lines)
+
+
+def reach_tile(result: GradientFlow) -> Tile | None:
+    """Return the reach of the layer that reaches furthest; None without intervals, or with few lags."""
+    known = [layer for layer in result.layers if layer.trained.reach is not None and layer.fresh.reach is not None]
+    if not known or result.lags < MIN_LAGS:
+        return None
+
+    def furthest(curves: Sequence[FlowCurve]) -> str:
+        steps = max(curve.reach or 0 for curve in curves)
+        return f"≥ {steps:,}" if steps >= result.lags else f"{steps:,}"
+
+    before = furthest([layer.fresh for layer in known])
+    note = f"the largest k at which the 95 % band is above {percent(REACH_FRACTION)}; before training {before}"
+    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note=note)
+
+
+def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:
+    """Return the relative norms of one layer against lags, with their bands, in the look of its ``architecture``."""
+    look: Look = layer_style(architecture or layer.name) | {"linestyle": "-"}
+    before: Look = {"color": SOFT, "linestyle": "--"}
+    curves = (("after training", layer.trained, look), ("before training", layer.fresh, before))
+    series = [
+        Series(
+            name, range(1, len(curve.norms) + 1), _drawn(curve.relative), "curve", _intervals(curve), True, look=look
         )
-        for layer in result.layers
+        for name, curve, look in curves
     ]
-    intro = _intro(inspected, result, f"the held-out data ({inspected.held_out_name})" if items else GIVEN)
-    tables = [Table(headings, rows, caption, {1, 2, 3, 4})] if supported else []
-    lines = [line for layer in result.layers for line in _summary(layer)]
-    return SectionBody([Prose(intro), *tables, Plots(plots)], lines)
+    drawn = [value for each in series for value in each.y if math.isfinite(value)]
+    drawn += [end for each in series for ends in each.intervals if ends for end in ends]
+    limits = (min(0.8 * REACH_FRACTION, *drawn), 1.2 * max(drawn)) if drawn else None
+    return Chart(
+        layer.name,
+        Axis("k, steps back", "{:,.0f}".format),
+        Axis("norm of ∂loss/∂h, relative to k = 1", "{:g}".format, is_log=True, limits=limits),
+        series,
+        caption,
+        [("1 %", REACH_FRACTION)],
+    )
 
 
-def _intro(inspected: InspectedRun, result: GradientFlow, name: str) -> str:
-    """Return what a curve is, for each kind of layer that was measured, and of which windows."""
-    measured = {layer.name for layer in result.layers}
-    causal = {each.layer.causal for each in primitive_layers(inspected.run.model) if each.name in measured}
-    intro = (SEQUENCE if inspected.inputs.predicts == "sequence" else STEPS) if True in causal else ""
-    intro += INPUTS if False in causal else ""
-    intro += "The solid line is the trained model; the dashed line is the same model before training. "
-    if result.windows > 1:
-        intro += (
-            f"The curves are means over {result.windows} windows of {result.length:,} tokens each, from {name}: "
-            f"{result.cut}. The bands are the 95 % intervals of the means over the windows."
-        )
-    else:
-        intro += f"The curves are those of a single window of {result.length:,} tokens, from {name}."
-    if any(BACKWARDS in layer.name for layer in result.layers):
-        intro += " For a layer that reads backwards, k counts from the beginning of the text, where its reading ends."
-    if result.lags < MIN_LAGS:
-        intro += " Such windows are too short for a statement on reach or rate; only the curves are shown."
-    return intro
+def _drawn(values: Sequence[float]) -> list[float]:
+    """Return values for a logarithmic axis, which has no zeros."""
+    return [value if SMALLEST <= value < math.inf else math.nan for value in values]
 
 
-def _rate(curve: FlowCurve) -> str:
-    """Return the factor per step with its interval, if the numbers support it; else an empty string."""
-    if curve.trend is None or curve.trend.kind is None:
-        return curve.overflow
-    factor, low, high = _factors(curve.trend)
-    return f"×{factor} ({low} to {high}), {curve.trend.kind}"
-
-
-def _factors(trend: Trend) -> tuple[str, str, str]:
-    """Return the factor and its interval, with the digits that the interval supports."""
-    form = ".1g"
-    if 0.1 <= trend.factor < 1000:
-        form = f".{max(2, supported_digits(trend.low, trend.high, 4))}f"
-    return format(trend.factor, form), format(trend.low, form), format(trend.high, form)
-
-
-def _caption(layer: LayerFlow) -> str:
-    curves = {"before training": layer.fresh, "after training": layer.trained}
-    sentences = [f"{when.capitalize()}: {', '.join(each.phrases)}." for when, each in curves.items() if each.phrases]
-    ends = zip(curves, reversed(leaves_frame(layer)), strict=True)
-    left = [f"the curve {when} leaves the frame at k = {lag:,}" for when, lag in ends if lag is not None]
-    if left:
-        sentences.append(f"Norms below 1/{1 / SMALLEST:,.0f} of that at k = 1 are not drawn: {' and '.join(left)}.")
-    return " ".join([*sentences, *_jacobians(layer)])
-
-
-def _jacobians(layer: LayerFlow) -> Iterator[str]:
-    """Yield sentences on the product of the layer's Jacobians and on its recurrent matrix, where they are known."""
-    trained, fresh = layer.trained, layer.fresh
-    if trained.product is not None:
-        windows = trained.product.windows
-        along = f"{windows} of these windows (means)" if windows > 1 else "one of these windows"
-        yield (
-            "The thin lines are the largest singular value of the exact product of the layer's own Jacobians, each of "
-            f"a state with respect to the one before, along {along}, times the norm at k = 1. A gradient that flows "
-            "through this state alone cannot be larger."
-        )
-    if trained.radius is not None and fresh.radius is not None:
-        sentence = (
-            f"The spectral radius of the recurrent matrix is {trained.radius:.3g} after training and "
-            f"{fresh.radius:.3g} before it"
-        )
-        if trained.trend is not None and trained.trend.kind is not None:
-            factor, low, high = _factors(trained.trend)
-            sentence += f"; the measured factor after training is {factor} ({low} to {high})"
-        yield f"{sentence}."
-
-
-def _summary(layer: LayerFlow) -> list[str]:
-    after, before = layer.trained.phrases, layer.fresh.phrases
-    label, _, kind = layer.name.partition(": ")
-    line = f"gradient flow, {label}{f' ({kind})' if kind else ''}: {', '.join(after)}"
-    if not after:
-        return []
-    if after == before and reach(layer.trained.norms) is None and not any("per step" in phrase for phrase in after):
-        return []  # neither curve falls within the windows
-    if after == before:
-        return [f"{line}, before and after training"]
-    return [f"{line} (before training: {', '.join(before)})" if before else line]
-
-
-def gradient_flow_figure(layers: Sequence[LayerFlow], *, architecture: str = "") -> Figure:
-    """Draw norms against lags, with a logarithmic axis for the norms: dashed before training, solid after it.
-
-    Shaded bands are 95 % intervals of the means. Thin black lines, dotted after training, are the norm at lag 1 times
-    that of the exact product of the layer's Jacobians; see `jacobians`.
-    A single layer has the colour of its ``architecture``, if one is named.
-    """
-    figure, [[axes]] = new_figure()
-    axes.set_yscale("log")
-    colours = itertools.cycle([layer_style(architecture)["color"]] if architecture else COLOURS)
-    products = list[tuple[JacobianProduct, float, str, str]]()
-    for layer, colour in zip(layers, colours, strict=False):
-        prefix = f"{layer.name}, " if len(layers) > 1 else ""
-        for curve, when, dashes, thin in (
-            (layer.trained, "after training", "-", ":"),
-            (layer.fresh, "before", "--", "-."),
-        ):
-            lags = np.arange(1, len(curve.norms) + 1)
-            axes.plot(lags, _positive(curve.norms), dashes, color=colour, label=plain(prefix + when))
-            if curve.band is not None:
-                axes.fill_between(lags, *map(_positive, curve.band), color=colour, alpha=0.18, linewidth=0)
-            if curve.product is not None:
-                products.append((curve.product, curve.norms[0], f"{prefix}product of Jacobians, {when}", thin))
-
-    # The products are drawn within the range of the measured norms, of which they are bounds that may be far larger.
-    bottom, top = _drawn_range(axes)
-    widest = 1.0
-    for product, scale, label, dashes in products:
-        values = _positive(product.norms) * scale
-        axes.plot(product.lags, values, dashes, color=INK, linewidth=1.0, label=plain(label))
-        widest = max([widest, *(values[np.isfinite(values)] / top)])
-    axes.set_ylim(bottom, top * min(widest * 1.5 if widest > 1 else 1, WIDENED))
-    axes.set(xlabel="k, steps back", ylabel="norm of ∂loss/∂h, k steps back", title="")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend()
-    return figure
-
-
-def _positive(values: Sequence[float]) -> np.ndarray:
-    """Return values for a logarithmic axis, which cannot show zeros and infinite values."""
-    array = np.array(values, dtype=float)
-    return np.where((array > 0) & np.isfinite(array), array, np.nan)
-
-
-def _drawn_range(axes: Axes) -> tuple[float, float]:
-    """Return the range of norms that is drawn, and end the plot at the lag after which all are smaller."""
-    low, high = axes.get_ylim()
-    curves = [np.asarray(line.get_xydata(), dtype=float) for line in axes.lines]
-    points = np.concatenate(curves)
-    points = points[np.isfinite(points).all(1)]
-    if not len(points):
-        return low, high
-    floor = _floor([curve[:1, 1] for curve in curves])
-    axes.set_xlim(0, points[points[:, 1] >= floor, 0].max() * 1.04 + 1)
-    return max(low, floor), high
-
-
-def _floor(starts: Sequence[np.ndarray]) -> float:
-    """Return the smallest norm that is drawn, which is below the norms at lag 1; these are the ``starts``."""
-    known = np.nan_to_num(np.concatenate(starts))
-    known = known[known > 0]
-    return float(min(known.max() * SMALLEST, known.min())) if len(known) else 0.0
-
-
-def leaves_frame(layer: LayerFlow) -> tuple[int | None, int | None]:
-    """Return the lags from which on `gradient_flow_figure` shows nothing of the trained and of the fresh curve.
-
-    None for a curve that stays in the frame, or that ends because a norm is not finite.
-    """
-    trained, fresh = layer.trained.norms, layer.fresh.norms
-    floor = _floor([_positive(norms[:1]) for norms in (trained, fresh)])
-    return lag_below(trained, floor), lag_below(fresh, floor)
+def _intervals(curve: FlowCurve) -> list[tuple[float, float] | None]:
+    """Return the band, as far as it can be drawn."""
+    ends = zip(*curve.band, strict=True) if curve.band else ()
+    return [(max(low, SMALLEST), high) if SMALLEST <= high < math.inf and low >= 0 else None for low, high in ends]

@@ -29,9 +29,9 @@ from .gates import gates_section
 from .gradient_flow import flow_section
 from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
+from .ngram_section import ngrams_section
 from .recording import top_layers
 from .together import PAGE, Inspection, check_together, distinct_names, page_name, write_together
-from .unseen_ngrams import ngrams_section
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
 NOT_INTERPRETED = "The model is worse than a simpler one, so that what follows explains no ability of it."
@@ -47,14 +47,14 @@ class SectionSpec(NamedTuple):
 
 
 ALIGNMENT_SECTION = SectionSpec("alignment", "Alignment with the source", alignment_section)
-NGRAMS_SECTION = SectionSpec("sparsity", "How sparse its counts are", ngrams_section)
+NGRAMS_SECTION = SectionSpec("ngrams", "Orders and back-off", ngrams_section)
 ORDER_SECTION = SectionSpec("word-order", "Does word order matter?", order_section, of_network=True)
 SECTIONS = (
     SectionSpec("attention", "Attention", attention_section, of_network=True),
-    SectionSpec("gates", "Gates", gates_section, of_network=True),
+    SectionSpec("gates", "Units and gates", gates_section, of_network=True),
     SectionSpec("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
-    SectionSpec("gradient-flow", "Gradient flow: how far back it can learn", flow_section, of_network=True),
-    SectionSpec("memory", "Memory: how much context it uses", memory_section, of_network=True),
+    SectionSpec("gradient-flow", "Gradient: how far back it reaches", flow_section, of_network=True),
+    SectionSpec("memory", "Memory: context and state", memory_section, of_network=True),
 )
 """Sections of every page."""
 

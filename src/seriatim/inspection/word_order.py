@@ -8,7 +8,7 @@ float64, so that rounding does not look like a change.
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,13 +19,13 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Cell, PageBlock, Prose, Samples, Table
+from ..pages.page import Folded, PageBlock, Prose, Samples, Table
+from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
-from .attention_maps import recorded_attention
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import BACKWARDS, DECODER, PrimitiveLayer, primitive_layers, recorded_results, top_layers
+from .recording import DECODER, primitive_layers, recorded_results, top_layers
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -74,8 +74,6 @@ class OrderEffect:
         layers: one for each layer that reads the text, bottom first; none for n-grams.
         path: operations along time from the first token to the last through all layers; None for no path.
         total: number of tokens of the whole text.
-        on_itself: smallest weight, over layers and heads, with which the last token attends to itself and to equal
-            tokens; None if no layer attends.
     """
 
     tokens: tuple[str, ...]
@@ -86,7 +84,6 @@ class OrderEffect:
     layers: list[LayerChange]
     path: int | None
     total: int
-    on_itself: float | None = None
 
     @property
     def change(self) -> Mean:
@@ -135,8 +132,6 @@ def order_effect(
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
             distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
         alone = predictions([example.at([size - 1])]).double().cpu()[0]
-        with recorded_attention(model) as attention:
-            predictions([example])
 
     # Outputs of layers say where the order is lost: a prediction can be the same although every layer changed.
     first, others, layers = distributions[0], distributions[1:], list[LayerChange]()
@@ -155,16 +150,7 @@ def order_effect(
         layers,
         _path(tops[0])[0] if tops else None,
         total,
-        _on_itself(example, attention),
     )
-
-
-def _on_itself(example: Example, attention: Mapping[PrimitiveLayer, Tensor]) -> float | None:
-    """Return the smallest weight of the last token on itself and on equal tokens, over layers and heads."""
-    tokens: list[int | str] = list(example.words or example.inputs)
-    equal = torch.tensor([token == tokens[-1] for token in tokens])
-    last = [weights[0, :, -1, -len(tokens) :] for primitive, weights in attention.items() if not primitive.decodes]
-    return min((float(weights[:, equal].sum(1).min()) for weights in last), default=None)
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
@@ -208,46 +194,70 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
+class OrderFacts(NamedTuple):
+    """What was measured, as it is written."""
+
+    effect: OrderEffect
+    prediction: str
+
+    @property
+    def has_none(self) -> bool:
+        """Whether the earlier tokens have no effect at all."""
+        return self.effect.invariant and self.effect.without <= SAME
+
+    @property
+    def change(self) -> str:
+        """The mean total variation over the orders, with its interval."""
+        return _cell(self.effect.change)
+
+    @property
+    def without(self) -> str:
+        """The total variation of the last token alone."""
+        return _number(self.effect.without)
+
+    @property
+    def divergence(self) -> str:
+        """The mean Kullback-Leibler divergence."""
+        infinite = int(np.isinf(self.effect.divergences).sum())
+        if infinite:
+            return f"infinite ({infinite} of {len(self.effect.changes)} orders)"
+        return _cell(mean_of(np.maximum(self.effect.divergences, 0.0)))
+
+
+STATEMENTS = (
+    Statement[OrderFacts](
+        lambda facts: facts.has_none, "The tokens before the last have no effect on {prediction}, whatever their order."
+    ),
+    Statement[OrderFacts](
+        lambda facts: facts.effect.invariant and not facts.has_none,
+        "The order of the tokens before the last has no effect on {prediction}: the model treats them as a set.",
+    ),
+    Statement[OrderFacts](
+        lambda facts: not facts.effect.invariant,
+        "Another order changes {prediction} by {change} on average (total variation; 1 is the largest).",
+    ),
+)
+
+
 def order_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on what changes when the same words come in another order."""
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
-    prediction, count = inspected.explainer.wording.prediction, len(effect.changes)
+    facts = OrderFacts(effect, inspected.explainer.wording.prediction)
+    sentences, count = told(STATEMENTS, facts), len(effect.changes)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
-    cut = f" Only the first {len(effect.tokens):,} of {effect.total:,} tokens are read."
-    answer = " The answer is that of beam search for the text as given."
-    intro = (
-        f"The model reads the tokens of the text in {count} other orders. The last token stays in its place, so that "
-        f"only the order of the tokens before it changes. Compared is {prediction}."
-        f"{answer if inspected.explainer.searches else ''}{cut if effect.total > len(effect.tokens) else ''}"
-    )
-    sentence = _sentence(effect, prediction)
-    blocks: list[PageBlock] = [Prose(intro), Samples(samples), Prose(sentence), _measures_table(effect)]
-    blocks += [_layers_table(effect)] if effect.layers else []
-    return SectionBody(blocks, [f"word order: {sentence[:1].lower()}{sentence[1:]}"])
-
-
-def _sentence(effect: OrderEffect, prediction: str) -> str:
-    if effect.invariant and effect.without <= SAME:
-        sentence = f"The tokens before the last have no effect on {prediction}, whatever their order"
-        if effect.on_itself is None or effect.on_itself < 1 - SAME:
-            return f"{sentence}."
-        return (
-            f"{sentence}: the softmax of the attention is saturated. The score of the last token with itself is so "
-            "much larger than those with other tokens that it attends to itself alone."
-        )
-    if effect.invariant:
-        return (
-            f"The order of the tokens before the last has no effect on {prediction}: the model treats them as a set. "
-            f"Without these tokens it changes by {_number(effect.without)} (total variation; 1 is the largest)."
-        )
-    value, low, high = effect.change
-    interval = "" if low is None or high is None else f" (95 % interval {_number(low)} to {_number(high)})"
-    return (
-        f"Another order changes {prediction} by {_number(value)}{interval} on average (total variation; 1 is the "
-        "largest)."
-    )
+    rows = [
+        ["total variation, other orders", facts.change],
+        ["total variation, last token alone", facts.without],
+        ["Kullback-Leibler divergence, bits", facts.divergence],
+    ]
+    cut = f" The first {len(effect.tokens):,} of {effect.total:,} tokens." if effect.total > len(effect.tokens) else ""
+    caption = f"Change of the prediction over {count} other orders, mean [95 % interval], in float64.{cut}"
+    blocks: list[PageBlock] = [Prose(" ".join(sentences)), Table(["measure", "mean"], rows, caption, {1})]
+    if effect.layers:
+        blocks.append(Folded("Layer by layer", [_layers_table(effect)]))
+    return SectionBody([*blocks, Folded("The two orders", [Samples(samples)])], [f"word order: {sentences[0]}"])
 
 
 def _cell(mean: Mean) -> str:
@@ -261,26 +271,9 @@ def _number(value: float) -> str:
     return "0" if value < SAME else f"{value:.3f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _measures_table(effect: OrderEffect) -> Table:
-    count, infinite = len(effect.changes), int(np.isinf(effect.divergences).sum())
-    divergence = f"infinite ({infinite} of {count} orders)" if infinite else _cell(mean_of(effect.divergences))
-    largest = "infinite" if infinite else _number(max(0.0, float(effect.divergences.max())))
-    rows = [
-        ["total variation", "0" if effect.invariant else _cell(effect.change), _number(float(effect.changes.max()))],
-        ["KL divergence (bits)", "0" if effect.invariant else divergence, largest],
-        ["total variation, last token alone", _number(effect.without), ""],
-    ]
-    caption = (
-        f"Change of the prediction over {count} other orders, with the 95 % interval of the mean in brackets; for "
-        "comparison, the change when the model reads the last token alone. Values are computed in float64; below 1e-9 "
-        "they are rounding and shown as 0."
-    )
-    return Table(["measure", "mean", "maximum"], rows, caption, {1, 2})
-
-
 def _layers_table(effect: OrderEffect) -> Table:
     distance = len(effect.tokens) - 1
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str]] = [
         [
             layer.name,
             _cell(mean_of(layer.last)),
@@ -290,15 +283,9 @@ def _layers_table(effect: OrderEffect) -> Table:
         for layer in effect.layers
     ]
     rows.append(["all layers together", "", "", "none" if effect.path is None else f"{effect.path:,}"])
-    backwards = ""
-    if any(BACKWARDS in layer.name for layer in effect.layers):
-        backwards = " (for a layer that reads backwards, from the last to the first)"
     caption = (
-        "Relative change of each layer's output, at the last token and on average over all tokens (each compared with "
-        f"itself at its new place), and the path length from the first token to the last, {distance:,} steps later: "
-        "operations along time that follow one another"
-        f"{backwards}. A recurrence takes one for every step, attention one in all; a "
-        "window reaches only its own inputs."
+        "Relative change of each layer's output, each token compared with itself at its new place. The path length "
+        f"counts the operations along time from the first token to the last, {distance:,} steps later."
     )
     return Table(["layer", "last token", "all tokens", "path length"], rows, caption, {1, 2, 3})
 

@@ -18,6 +18,7 @@ takes the new state.
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import Kernels, TorchCell
 
@@ -27,6 +28,7 @@ class GRU(TorchCell):
 
     paper = "Cho et al. 2014, reset gate after the product as in cuDNN"
     gate_names = ("reset", "update (keeps)")
+    unit_update = UnitUpdate(("r", "z", "n"), ("h",), ("h = (1 − z) · n + z · h′",))
     torch_module = nn.GRU
     gates = 3
 

@@ -18,7 +18,7 @@ state; textbooks exchanged the two.) The registered ``gru`` (`seriatim.layers.gr
 import torch
 from torch import Tensor, nn
 
-from ..core.contract import RecurrentCell
+from ..core.contract import RecurrentCell, UnitUpdate
 from ..core.state import State
 from .gated_cell import initialize_gates
 
@@ -33,6 +33,7 @@ class OriginalGRU(RecurrentCell):
     keeps = "one vector"
     paper = "Cho et al. 2014, reset gate before the product as in the paper"
     gate_names = ("reset", "update (takes)")
+    unit_update = UnitUpdate(("r", "z", "h̃"), ("h",), ("h = (1 − z) · h′ + z · h̃",))
     recurrent_weights = ("u.weight", "u_candidate.weight")
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:

@@ -23,6 +23,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import Kernels, LSTMState, TorchCell, fill_gate
 from .option_types import GateBias
@@ -40,6 +41,7 @@ class LSTM(TorchCell):
     keeps = "two vectors: hidden and cell"
     paper = "Hochreiter & Schmidhuber 1997; Gers et al. 2000"
     gate_names = ("forget", "input", "output")
+    unit_update = UnitUpdate(("f", "i", "g", "o", "tanh c"), ("h", "c"), ("c = f · c′ + i · g", "h = o · tanh c"))
     torch_module = nn.LSTM
     gates = 4
 

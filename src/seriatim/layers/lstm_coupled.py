@@ -18,6 +18,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState
 
@@ -31,6 +32,7 @@ class CoupledLSTM(GatedLSTM):
 
     paper = "Greff et al. 2017"
     gate_names = ("forget", "output")
+    unit_update = UnitUpdate(("f", "g", "o", "tanh c"), ("h", "c"), ("c = f · c′ + (1 − f) · g", "h = o · tanh c"))
     gates = 3
     state_type = CoupledLSTMState
     forget_gate = 0

@@ -19,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState, fill_gate
 from .option_types import GateBias
@@ -37,6 +38,9 @@ class LayerNormLSTM(GatedLSTM):
 
     paper = "Ba, Kiros & Hinton 2016"
     gate_names = ("forget", "input", "output")
+    unit_update = UnitUpdate(
+        ("f", "i", "g", "o", "tanh LN(c)"), ("h", "c"), ("c = f · c′ + i · g", "h = o · tanh LN(c)")
+    )
     gates = 4
     state_type = LayerNormLSTMState
     forget_gate = 1

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.contract import UnitUpdate
 from ..core.errors import require_known
 from ..core.state import State
 from .gated_cell import GatedLSTM, LSTMState
@@ -45,6 +46,7 @@ class PeepholeLSTM(GatedLSTM):
 
     paper = "Gers & Schmidhuber 2000"
     gate_names = ("input", "forget", "output")
+    unit_update = UnitUpdate(("i", "f", "g", "o", "tanh c"), ("h", "c"), ("c = f · c′ + i · g", "h = o · tanh c"))
     undecayed = ("peepholes",)
     gates = 4
     state_type = PeepholeLSTMState

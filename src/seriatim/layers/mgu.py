@@ -15,6 +15,7 @@ Simplified, as in textbooks: the paper's candidate sees z_t ⊙ h_{t−1}, so th
 import torch
 from torch import Tensor
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import GatedCell
 
@@ -24,6 +25,7 @@ class MGU(GatedCell):
 
     paper = "Zhou et al. 2016, candidate without the gate"
     gate_names = ("update (takes)",)
+    unit_update = UnitUpdate(("z", "h̃"), ("h",), ("h = (1 − z) · h′ + z · h̃",))
     gates = 2
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:

@@ -15,6 +15,7 @@ memories last from one step to ``hidden_size`` steps.
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import UnitUpdate
 from ..core.state import State
 from .gated_cell import GatedCell
 
@@ -23,6 +24,7 @@ class ResidualRNN(GatedCell):
     """A state to which every step adds; see `GatedCell` for the arguments."""
 
     paper = "after He et al. 2016, through time"
+    unit_update = UnitUpdate(("n",), ("h",), ("h = h′ + n",))
     gates = 1
 
     def reset_parameters(self) -> None:

@@ -46,10 +46,6 @@ class RNN(TorchCell):
         hidden = self.g(self.w(inputs) + self.u(state))
         return hidden, hidden
 
-    def recurrent_matrix(self) -> Tensor:
-        """Return U."""
-        return self.weight_hh_l0
-
     def kernels(self) -> Kernels | None:
         """Return the kernels for `tanh` or `relu`; None for other activations."""
         return KERNELS.get(self.activation)

@@ -37,9 +37,9 @@ class Series:
     Attributes:
         name: in the legend; a layer has its look by its name.
         x, y: coordinates of the points; a value that is not finite leaves a gap.
-        kind: a ``line`` with markers, a ``curve`` without them, single ``dots`` with their names beside them, or
-            ``bars``.
+        kind: a ``line`` with markers, a ``curve`` without them, single ``dots``, or ``bars``.
         intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
+        x_intervals: the same of x.
         names: of the points, for the box that shows a point.
         look: None for that of the layer called ``name``.
     """
@@ -50,6 +50,7 @@ class Series:
     kind: Literal["line", "curve", "dots", "bars"] = "line"
     intervals: Sequence[tuple[float, float] | None] = ()
     is_band: bool = False
+    x_intervals: Sequence[tuple[float, float] | None] = ()
     names: Sequence[str] = ()
     look: Look | None = None
 

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from itertools import product
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -21,8 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..evaluation.token_scores import visible
@@ -108,13 +105,14 @@ class _Lines(NamedTuple):
         names = series.names or [self.chart.x.names[int(x)] for x in series.x if self.chart.x.names]
         if names:
             line["names"] = list(names)
-        if any(series.intervals):
-            line["y_intervals"] = [each and _numbers(each) for each in series.intervals]
+        for key, intervals in (("y", series.intervals), ("x", series.x_intervals)):
+            if any(intervals):
+                line[f"{key}_intervals"] = [each and _numbers(each) for each in intervals]
         return line
 
 
 def _chart(chart: Chart, width: float) -> _Drawn:
-    named = [series for series in chart.series if series.kind in ("line", "curve")]
+    named = [series for series in chart.series if series.kind != "bars"]
     has_legend = len(named) + len(chart.levels) > 1
     height = max(HEIGHT, 0.8 + LINE * (len(named) + len(chart.levels))) if has_legend else HEIGHT
     figure, grid = new_figure(width=width, height=height)
@@ -129,6 +127,8 @@ def _chart(chart: Chart, width: float) -> _Drawn:
         axes.axline((0, 0), slope=1, **level_look)
 
     # Limits come before names, which are placed at the ends of lines.
+    if any(series.kind == "dots" for series in chart.series):
+        axes.margins(0.12)
     for axis, drawn in ((chart.x, axes.xaxis), (chart.y, axes.yaxis)):
         _set_axis(axis, drawn, width)
     if has_legend:
@@ -138,13 +138,15 @@ def _chart(chart: Chart, width: float) -> _Drawn:
         indices += range(len(chart.series), len(chart.series) + len(chart.levels))
         for index, artists in zip(indices, _end_labels(axes, ends), strict=True):
             ids |= dict.fromkeys(artists, f"label-{index}")
-    dots = [(i, series) for i, series in enumerate(chart.series) if series.kind == "dots"]
-    if dots:
-        axes.margins(0.12)
-        points = [
-            (name, x, y) for _, s in dots for name, x, y in zip(s.names or [s.name] * len(s.x), s.x, s.y, strict=True)
-        ]
-        _point_labels(axes, points)
+    _name_points(
+        axes,
+        [
+            each
+            for series in chart.series
+            if series.kind == "dots"
+            for each in zip(series.names, series.x, series.y, strict=False)
+        ],
+    )
     names = [series.name for series in chart.series] + [name for name, _ in chart.levels]
     return _Drawn(figure, names, ids, [_Lines(axes, chart)])
 
@@ -162,6 +164,8 @@ def _draw_series(axes: Axes, series: Series) -> list[Artist]:
         artists.append(axes.fill_between(at, low, high, color=look["color"], alpha=0.18, linewidth=0))
     else:
         artists += [axes.plot([at, at], ends, color=look["color"], linewidth=0.9)[0] for at, *ends in known]
+    across = [(height, *ends) for height, ends in zip(y, series.x_intervals, strict=False) if ends]
+    artists += [axes.plot(ends, [height, height], color=look["color"], linewidth=0.9)[0] for height, *ends in across]
     extra: Look = {"marker": ""} if series.kind == "curve" else {}
     extra |= {"linestyle": "none", "markersize": 7} if series.kind == "dots" else {}
     return [*artists, *axes.plot(x, y, **look | extra)]
@@ -220,7 +224,7 @@ def _name_positions(drawn: XAxis | YAxis, names: Sequence[str], inches: float) -
     drawn.set_tick_params(length=0 if step == 1 else 3)
 
 
-# Names that do not overlap: at the ends of lines, and beside points
+# Names that do not overlap: each at the height of the end of its line, or of its dot
 
 
 _POINTS = SIZE * 1.25  # height of a line of text
@@ -268,62 +272,16 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[Look, str, float]]) -> Iterator
         yield artists
 
 
-def _point_labels(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Draw a name beside each point, where it covers no point and no other name; a line leads to distant names."""
-    figure = _figure(axes)
-    figure.draw_without_rendering()  # computes the position of the plot in its figure
-    pixels = figure.dpi / 72
-    positions = [tuple(axes.transData.transform((x, y)) / pixels) for _, x, y in points]
-    (left, bottom), (right, top) = (axes.transAxes.transform(corner) / pixels for corner in ((0, 0), (1, 1)))
-
-    # Names are placed from the top, each where it covers least: the points come first, then the names before it.
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in positions]
-    for (name, *data), (x, y) in sorted(zip(points, positions, strict=True), key=lambda each: -each[1][1]):
-        text_width, *_ = text_to_path.get_text_width_height_descent(name, FontProperties(size=SIZE), ismath=False)
-        boxes = [_box(x, y, float(text_width) + 2, *way) for way in _WAYS]
-        box = min(
-            boxes,
-            key=lambda box: (
-                sum(_overlap(box, other) for other in taken)
-                + 10 * _outside(box, (left, bottom, right, top))
-                + abs((box[1] + box[3]) / 2 - y)
-                + abs((box[0] + box[2]) / 2 - x) / 4
-            ),
-        )
-        taken.append(box)
-        middle = (box[1] + box[3]) / 2 - y
-        axes.annotate(
-            plain(name),
-            (data[0], data[1]),
-            xytext=((box[2] if box[2] < x else box[0]) - x, middle),
-            ha="right" if box[2] < x else "left",
-            textcoords="offset points",
-            va="center",
-            fontsize=SIZE,
-            color=INK,
-            arrowprops={"arrowstyle": "-", "color": SOFT, "linewidth": 0.5, "shrinkB": 4}
-            if abs(middle) > 0.7 * _POINTS
-            else None,
-        ).set_in_layout(False)
-
-
-_WAYS = [(side, line * 0.5) for line, side in product(range(-10, 11), (1, -1, 0))]
-"""Right of the point, left of it or centred on it; and the number of lines above or below it."""
-_Box = tuple[float, float, float, float]
-
-
-def _box(x: float, y: float, width: float, side: int, lines: float) -> _Box:
-    left = x + 6 if side > 0 else x - 6 - width if side < 0 else x - width / 2
-    return left, y + lines * _POINTS - _POINTS / 2, left + width, y + lines * _POINTS + _POINTS / 2
-
-
-def _overlap(one: _Box, other: _Box) -> float:
-    across, along = min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
-    return max(0.0, across) * max(0.0, along)
-
-
-def _outside(box: _Box, frame: _Box) -> float:
-    return sum(max(0.0, by) for by in (frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3]))
+def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+    """Draw the names of single points beside them; a name that would cover an earlier one is left out."""
+    width, height = _figure(axes).get_size_inches()
+    taken = list[tuple[float, float, float]]()  # left end, right end and height of a name, in inches
+    for name, x, y in points:
+        at = axes.transAxes.inverted().transform(axes.transData.transform((x, y))) * np.array([width, height])
+        left, right, middle = float(at[0]), float(at[0]) + LETTER * (len(name) + 1), float(at[1])
+        if all(abs(middle - other) > LINE or right < start or end < left for start, end, other in taken):
+            taken.append((left, right, middle))
+            axes.annotate(plain(name), (x, y), xytext=(4, 3), textcoords="offset points", fontsize=SIZE, color=INK)
 
 
 # Heat maps
@@ -364,7 +322,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     # Names of tokens are read before values are, so the size of a map follows the room that the names need.
     panel_width = (width - 1.2) / across
     height = min(max(1.2, panel_width * rows / max(1, columns)), max(1.2, 0.24 * rows), 6.0)
-    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, sharex=True, sharey=True)
+    figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, is_shared=True)
     largest = heat_map.largest
     if largest is None:
         largest = float(np.nanmax([np.nanmax(np.asarray(values, float)) for _, values in heat_map.panels]))

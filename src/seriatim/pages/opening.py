@@ -12,6 +12,13 @@ class Banner:
     text: str
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Names and short texts side by side: the facts that a reader needs beside a chart."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
 class Tile(NamedTuple):
     """A number in large type: what it is, the number with its unit, its 95 % interval, and a note."""
 

@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import InputError, MissingError, UnavailableError, UnwritableError
 from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
-from .opening import Banner, Tiles
+from .confusion import Confusion
+from .items import Items
+from .opening import Banner, Facts, Tiles
 from .palette import DARK, LIGHT
+from .ranking import Ranking
+from .stepper import Stepper
 from .strip import Strip
 from .theme import printable
 from .wording import seen
@@ -27,19 +31,14 @@ try:
     from markupsafe import Markup
 
     from .chart_svg import draw
-    from .drawing import cells_left_out, drawing
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 UNITS = re.compile(r"(?<=\d) (?=(?:%|[kMGTPE]?B|μs|ms|s|min|h)(?!\w))")
 """The space between a number and its unit, where no line may end."""
 LONG_WORD, BREAK = re.compile(r"\S{48,}"), 24
 """A word of a table that may be broken, and after how many characters."""
-WIDE = 6.0  # the width of a figure in inches from which it takes the whole width of the page
 
 
 @dataclass(frozen=True)
@@ -49,25 +48,16 @@ class Prose:
     text: str
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A figure with its title, a caption, and a description for readers who cannot see it."""
+class Interval(NamedTuple):
+    """A fraction and its interval, which a cell draws as a dot on a line from 0 to 1."""
 
-    figure: "Figure"
-    title: str
-    caption: str
-    description: str
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Figures side by side, as many as fit."""
-
-    plots: Sequence[Plot]
+    value: float
+    low: float
+    high: float
 
 
 class Cell(NamedTuple):
-    """A cell of a table that spans a number of columns, with a small note below its text.
+    """A cell of a table that spans a number of columns, with a small note below its text, or ``drawn`` in its place.
 
     The mark ``"best"``, ``"wrong"`` or ``"right"`` is shown by a sign as well as by colour. Columns are sorted by the
     value of their cells, or by the number in the text where no value is given. The text is a link if there is an
@@ -80,6 +70,7 @@ class Cell(NamedTuple):
     span: int = 1
     value: float | None = None
     address: str = ""
+    drawn: Interval | None = None
 
 
 class Link(NamedTuple):
@@ -94,14 +85,16 @@ class Table:
     """A table with a caption above it. The first cell of a row is the heading of the row.
 
     The ``numeric`` columns are aligned to the right. A narrow page shows the cells of a ``stacked`` table, one of
-    sentences, below each other instead of scrolling.
+    sentences, below each other instead of scrolling. ``best`` says of each column whether its smallest (``min``) or
+    largest (``max``) value is the best, which is sorted first.
     """
 
-    headings: Sequence[str]
+    headings: Sequence[str | Cell]
     rows: Sequence[Sequence[str | Cell]]
     caption: str = ""
     numeric: Collection[int] = ()
     stacked: bool = False
+    best: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,25 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
-PageBlock = Prose | Chart | HeatMap | Switch | Plot | Plots | Table | Code | Strip | Samples | Folded | Banner | Tiles
+PageBlock = (
+    Prose
+    | Banner
+    | Facts
+    | Tiles
+    | Ranking
+    | Strip
+    | Chart
+    | HeatMap
+    | Switch
+    | Stepper
+    | Table
+    | Confusion
+    | Items
+    | Code
+    | Samples
+    | Folded
+)
+"""What a page is made of; a block is shown by the template with the name of its class."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,7 @@ def render(
 ) -> str:
     """Return a page as HTML that contains its style, script and drawings, and loads nothing.
 
-    The lead is the main result in a few sentences; ``links`` to related pages follow it. The ``opening`` is the first
+    The lead is the main result in a sentence or two; ``links`` to related pages follow it. The ``opening`` is the first
     screen, before the contents. Sections without blocks are left out. The same blocks give the same bytes.
     """
     css, script = ("\n".join(_files(kind)) for kind in ("css", "js"))
@@ -239,11 +250,8 @@ def _environment() -> Environment:
         "tied": _tied,
         "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
-        "wide": lambda plot: bool(plot.figure.get_size_inches()[0] > WIDE),
-        "inches": lambda plot: float(plot.figure.get_size_inches()[0]),
-        "left_out": lambda plot: cells_left_out(plot.figure),
-        "drawing": lambda plot, name: drawing(plot.figure, title=plot.title, description=plot.description, name=name),
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
+        "signed": lambda value: f"{round(value, 3) + 0.0:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment

@@ -1,14 +1,15 @@
 """The colours of pages and plots, in light and dark; this file imports nothing, so that every page can use it.
 
-The ten colours differ from each other and from the paper, also for readers who cannot tell red from green (simulated
-after G. M. Machado et al., *A physiologically-based model for simulation of color vision deficiency*, 2009).
+The nine colours of a theme differ by a CIEDE2000 difference of at least 15, and of at least 8 for readers who cannot
+tell red from green (simulated after G. M. Machado et al., *A physiologically-based model for simulation of color vision
+deficiency*, 2009, severity 1). Each has a contrast of at least 3:1 with the paper.
 """
 
 PAPER, INK, SOFT, RULE = "#ffffff", "#1d2023", "#565d64", "#d5d8db"
 """The paper, the text, secondary text, and rules."""
 COLOURS: tuple[str, ...] = (
-    *("#2f66d0", "#d2361e", "#3a7a78", "#3a0fae", "#6b703c"),
-    *("#6f232c", "#2f4767", "#1a0a5c", "#9e58b4", "#2a2102"),
+    *("#3371dc", "#c24528", "#098a6b", "#823da2", "#703f11"),  # blue, vermilion, green, purple, brown
+    *("#da649f", "#767e84", "#202f6a", "#939208"),  # pink, grey, dark blue, olive
 )
 """Colours of lines and points, in the order of their use."""
 ON_DARK, ON_LIGHT = "#fefefe", "#010101"
@@ -22,8 +23,8 @@ LIGHT = {"paper": PAPER, "ink": INK, "soft": SOFT, "rule": RULE} | {
 """Colours by CSS variable, on a light page."""
 _ON_DARK_PAGE = (
     *("#14171b", "#e6e8ea", "#a5adb5", "#3a4047"),
-    *("#7a8fd0", "#f0682a", "#45a56c", "#a9b4fb", "#efe34a"),
-    *("#ffb599", "#cadfff", "#8a80f5", "#e495af", "#dafaca"),
+    *("#65a2ff", "#f16333", "#3fb58a", "#9e6dd1", "#b68b5f"),
+    *("#fea9cf", "#a2a8ad", "#90dffa", "#e5d848"),  # dark blue is light blue, and olive yellow
 )
 DARK = dict(zip(LIGHT, _ON_DARK_PAGE, strict=True))
 """Colours by CSS variable, on a dark page."""

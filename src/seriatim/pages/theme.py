@@ -6,12 +6,12 @@ No plot depends on colours alone: `style` gives every line its own dashes and ma
 """
 
 import hashlib
-import io
 import itertools
 import re
-import warnings
 from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from ..core.errors import UnavailableError
 from ..layers.registry import BUILT_IN
@@ -21,10 +21,7 @@ from .palette import COLOURS, INK, PAPER, RULE, SOFT
 try:
     import matplotlib as mpl
     from cycler import cycler
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
-    from matplotlib.text import Text
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
@@ -100,54 +97,13 @@ def plain(text: str) -> str:
     return printable(text).replace("$", r"\$")
 
 
-class PageAxes(Axes):
-    """Axes that draw what is added to them later in the look of the pages, too."""
-
-    def set_title(self, *arguments: Any, **options: Any) -> Text:
-        """Set the title, by default on the left."""
-        with mpl.rc_context(_LOOK):
-            return super().set_title(*arguments, **options)
-
-    def legend(self, *arguments: Any, **options: Any) -> Legend:
-        """Draw the legend, by default without a frame."""
-        with mpl.rc_context(_LOOK):
-            return super().legend(*arguments, **options)
-
-
-class PageFigure(Figure):
-    """A Matplotlib figure that notebooks show without pyplot and its inline backend."""
-
-    def _repr_png_(self) -> bytes:
-        """Return the figure on white paper, for notebooks."""
-        with io.BytesIO() as stream, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")
-            warnings.filterwarnings("ignore", "constrained_layout not applied")
-            self.savefig(stream, format="png", dpi=110, facecolor=PAPER)
-            return stream.getvalue()
-
-
 def new_figure(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = 4.2,
-    height: float = 3.0,
-    sharex: bool = False,
-    sharey: bool = False,
-) -> tuple[Figure, Any]:
-    """Return an empty figure in the look of the pages.
-
-    Width and height are those of the whole figure in inches. The text of a figure 4.2 inches wide is legible at 320
-    pixels; a figure wider than 6 inches takes the whole width of a page.
-
-    Returns:
-        The figure and its axes, an array ``(rows, columns)``.
-    """
+    rows: int = 1, columns: int = 1, *, width: float, height: float, is_shared: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """Return an empty figure of some inches in the look of the pages, and its axes ``(rows, columns)``."""
     with mpl.rc_context(_LOOK):
-        figure = PageFigure(figsize=(width, height), layout="constrained")
-        kind = {"axes_class": PageAxes}
-        axes = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False, subplot_kw=kind)
-    return figure, axes
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(rows, columns, sharex=is_shared, sharey=is_shared, squeeze=False)
 
 
 # The style of an architecture: its colour, dashes and marker, the same in every figure of every page.
@@ -155,12 +111,12 @@ def new_figure(
 # the style of its position in the registry; a name outside it, such as that of one's own cell, has one by its digest.
 
 
-COLOUR_OF_POSITION = (5, 1, 3, 6, 4, 7, 9, 8, 0, 1, 7, 8, 0, 6, 0, 4, 5, 4, 9, 2, 2, 2, 2)
+COLOUR_OF_POSITION = (5, 0, 2, 7, 8, 6, 7, 8, 3, 1, 3, 6, 8, 7, 0, 5, 2, 6, 1, 4, 4, 4, 4)
 """The index of the colour of each position.
 
-There are more names than colours. Of the assignments, this one has the largest differences, on light and dark pages,
-between names that are often compared, and between variants of one architecture; it gives standalone models, of which a
-task has only one, a colour of their own. A position beyond the end has the colour of its number, counted around.
+There are more names than colours. The architectures of the demonstration differ from each other, and so do the
+variants of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A
+position beyond the end has the colour of its number, counted around.
 """
 TURNS = 3
 """The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
@@ -180,12 +136,17 @@ def layer_style(name: str) -> Look:
             COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
         ]
         return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
-    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+    digest = int.from_bytes(hashlib.sha256(printable(name).encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
     rest = digest // len(COLOURS)
     turns = TURNS + rest // len(MARKERS) % (len(DASHES) - TURNS)
     return look(colour, *_dashes_and_marker(rest, turns))
+
+
+def colour_name(name: str) -> str:
+    """Return the CSS variable of the colour of an architecture, such as ``c1``; see `layer_style`."""
+    return f"c{COLOURS.index(layer_style(name)['color']) + 1}"
 
 
 def model_style(layer: str) -> Look:

@@ -46,6 +46,15 @@ def in_time_range(low: float, high: float) -> str:
     return f"{last} {unit}" if first == last else f"{first} to {last} {unit}"
 
 
+def same_digits(numbers: Sequence[float]) -> list[str]:
+    """Write the numbers of a column with the same digits after the point: two of a number in the middle."""
+    known = sorted(abs(number) for number in numbers if number)
+    if not known:
+        return ["0"] * len(numbers)
+    after = max(0, 1 - math.floor(math.log10(known[(len(known) - 1) // 2])))
+    return [f"{number:,.{after}f}" for number in numbers]
+
+
 def rounded(number: float, digits: int = 3) -> str:
     """Write a number with significant digits, and commas in thousands: ``41,200``."""
     if number == 0:

@@ -194,7 +194,7 @@ def surprisal_table(
         raise DuplicateError(f"{runs[-1].path}: a run is given twice; give it once")
 
     # A masked model gives another quantity, and its column another name.
-    names = run_names(runs)
+    names = [f"{name}." for name in short_names([run.path for run in runs])] if len(runs) > 1 else [""]
     headings = [f"{name}{column}" for name in names for column in COLUMNS]
     for i, run in enumerate(runs):
         if run.config.task == "mlm":
@@ -213,16 +213,14 @@ def surprisal_table(
             yield [number, index, row[0].text, *(value for unit in row for value in unit[1:])]
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
-    """Return what precedes the columns of each run: nothing for a single one, else the shortest names that differ."""
-    if len(runs) == 1:
-        return [""]
-    paths = [os.path.abspath(run.path).split(os.sep) for run in runs]
-    for length in range(1, max(map(len, paths)) + 1):
-        names = ["/".join(components[-length:]) for components in paths]
+def short_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the shortest ends of the paths of some runs that differ; where a path comes twice, the last components."""
+    components = [os.path.abspath(path).split(os.sep) for path in paths]
+    for length in range(1, max(map(len, components)) + 1):
+        names = ["/".join(each[-length:]) for each in components]
         if len(set(names)) == len(names):
-            break
-    return [f"{name}." for name in names]
+            return names
+    return [each[-1] for each in components]
 
 
 def open_baseline(run: Run) -> Run | None:

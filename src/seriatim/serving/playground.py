@@ -14,10 +14,7 @@ from ..pages.palette import DARK, LIGHT
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE_TEMPLATES = Path(__file__).parents[1] / "pages" / "templates"
-SCRIPTS = (
-    *("values.js", "requests.js", "tokens.js", "token_texts.js", "links.js", "answers.js", "settings.js"),
-    *("panels.js", "write.js", "text_panels.js", "compare.js", "tabs.js", "start.js"),
-)
+SCRIPTS = ("requests.js", "tokens.js", "answers.js", "panels.js", "start.js")
 """The parts of the script, in their order; they come after the first script of the kit for pages."""
 
 

@@ -46,10 +46,11 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     """Measure a run and its baseline on the same data, as ``task.read`` returns it; ``settings`` as in `Run.evaluate`.
 
     Returns:
-        The metrics of the run; and of the baseline ``layer``, ``name``, its metrics with their intervals,
-        ``difference``, ``difference_low`` and ``difference_high`` of the main metric (the run minus the baseline,
-        paired bootstrap), and ``verdict``, a sentence. If the run answers with both, also the metrics of its network
-        alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with the baseline.
+        The metrics of the run; and of the baseline ``layer``, ``name``, its metrics with their intervals; of the main
+        ``metric``, ``difference``, ``difference_low``, ``difference_high`` (the run minus the baseline, paired
+        bootstrap) and ``p_value``; and ``verdict``, a sentence. If the run answers with both, also the metrics
+        of its network alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with
+        the baseline.
     """
     answers, others = (
         _measure(run, run.answering, data, settings),
@@ -66,6 +67,7 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     if compared := _compare(run, answers, others):
         metric, result = compared
         facts |= {"difference": result.difference, "difference_low": result.low, "difference_high": result.high}
+        facts |= {"metric": metric.key, "p_value": result.p_value}
         facts["verdict"] = verdict(metric, answers.metrics, others.metrics, result, facts["name"], advice=advice)
     if not is_blended:
         return BesideBaseline(answers.metrics, facts, {})

@@ -21,6 +21,7 @@ from ..config import Config
 from ..core.errors import EmptyError, InputError, NotSupportedError
 from ..core.json_object import JsonObject
 from ..core.state import State
+from ..counting.ngrams.orders_used import OrdersUsed
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.context_use import ContextExcess, ContextUse
@@ -146,6 +147,18 @@ class SearchResult(NamedTuple):
     weights: Sequence[Sequence[float]] = ()  # attention of each target token to each source token; empty if unknown
 
 
+class TextOrders(NamedTuple):
+    """Which orders of an n-gram model each token of a text is predicted from.
+
+    The ``counts`` of the n-grams that end at each token and those of their contexts, ``(orders, tokens)`` each, are
+    those of the training data; None where these are not read.
+    """
+
+    tokens: list[str]  # names
+    used: OrdersUsed
+    counts: tuple[np.ndarray, np.ndarray] | None
+
+
 class StateReader(NamedTuple):
     """A way to read tokens and keep the state."""
 
@@ -153,6 +166,7 @@ class StateReader(NamedTuple):
     read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
     text: str = "a text"  # what is read
     source: int = 0  # number of tokens of the source that a decoder attends to
+    after_source: Callable[[int], State] | None = None  # the initial state of a decoder by the length of the source
 
 
 # The interfaces
@@ -371,6 +385,7 @@ class Explainer:
     label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
     search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
     ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
+    ngram_orders: Callable[[str, str | None], TextOrders] | Refusal | None = None  # of a text, counted in training data
 
     # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
     context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")

@@ -22,7 +22,7 @@ from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
-from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels, evaluated_items
+from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
@@ -168,7 +168,7 @@ class LabelledTexts(LabelledData):
         return self.reader.rows(source, "test", file_format, labels=self.explained.vocabulary.labels)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        """Return the mistakes; the figure of an item is the probability of its label."""
         rows = itertools.islice(self.rows(source, file_format), MAX_ITEMS)
         whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
         return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
@@ -213,23 +213,25 @@ class BagData(LabelledData):
     reader: LabelledTextReader
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are those with the highest confidence in the wrong label."""
+        """Return the mistakes; the figure of an item is the probability of its label."""
         whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
         return mistakes_of(self.explained.model, whole, (whole.strings or ())[:MAX_ITEMS])
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
-    """Return the mistakes on the first documents, which are these ``texts``; the worst are the most confident ones."""
+    """Return the mistakes on the first documents, which are these ``texts``."""
     labels, (ids, starts, lengths), strings = whole.label_names, whole.texts, whole.strings
     side = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
     data = whole._replace(texts=side, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
-    _, predicted, confidence, _ = predictions(answering, data)
+    _, predicted, confidence, of_truth = predictions(answering, data)
 
-    wrong = np.flatnonzero(predicted != data.labels)
+    # A true label that the model does not know has no probability.
     truth, guesses = ([labels[label] for label in indices.tolist()] for indices in (data.labels, predicted))
-    worst = [
-        WrongExample(float(confidence[i]), texts[i], truth[i], guesses[i])
-        for i in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_WORST].tolist()
+    items = [
+        AnsweredItem(text, label, [guess], [probability], [label == guess])
+        for text, label, guess, probability in zip(texts, truth, guesses, np.nan_to_num(of_truth).tolist(), strict=True)
     ]
-    evaluated, name = evaluated_items(len(texts), len(whole.labels), "texts"), "confidence in the wrong label"
-    return compare_labels(truth, guesses, confidence, evaluated=evaluated, worst=worst, score_name=name)
+    evaluated, figure = evaluated_items(len(texts), len(whole.labels), "texts"), "probability of the right label"
+    return compare_labels(
+        truth, guesses, confidence, evaluated=evaluated, items=items, figure=figure, more_is_better=True
+    )

@@ -17,6 +17,7 @@ from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, mean
 from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
+from ..evaluation.text_sample import sample_text
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
 from ..models.base_models import TextModel, drop_words
@@ -212,6 +213,10 @@ class TextEvaluator(Evaluator[Corpus]):
         """Compute the metrics and the contributions in one pass."""
         losses, sizes = block_losses(model, data, read_settings(PerplexitySettings, settings).window)
         return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
+
+    def sample(self, data: Corpus, tokens: int | None) -> Corpus:
+        """Return lines, or stretches of a running text, that are spread over it."""
+        return sample_text(data, tokens)
 
     def trivial_baseline(self, train: Corpus, valid: Corpus, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of a unigram model."""

@@ -30,6 +30,7 @@ from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric
 from ..evaluation.perplexity import unigram_metrics
 from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
+from ..evaluation.text_sample import sample_text
 from ..layers.pointwise import EPSILON
 from ..models import MaskedLanguageModel
 from ..models.exported_forms import ExportedModel, masked_forms
@@ -193,6 +194,11 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
         """Compute the contributions of lines, or of blocks of a running text."""
         with evaluating(model):
             return pseudo_measures(model, data, self.spacing(settings))
+
+    def sample(self, data: Windows, tokens: int | None) -> Windows:
+        """Return windows of lines, or of stretches of a running text, that are spread over it."""
+        corpus = sample_text(data.corpus, tokens)
+        return data if corpus is data.corpus else cut(corpus, int(data.lengths.max()))
 
     def spacing(self, settings: Mapping[str, object]) -> int | None:
         """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""

@@ -191,13 +191,21 @@ class NgramEvaluator(TextEvaluator):
                 f"{row['possible']:,}" if isinstance(row["possible"], int) else f"{row['possible'] or math.inf:.2g}",
                 *("not known" if row[key] is None else f"{row[key]:,}" for key in ("types", "once")),
                 "not known" if row["unseen_share"] is None else f"{row['unseen']:,} ({row['unseen_share']:.2%})",
+                f"{row['matched']:,} ({row['matched_share'] or 0.0:.2%})",
             ]
             for row in metrics["ngrams"]
         ]
-        headings = ("n", "possible n-grams", "in the training text", "seen once", "unseen n-grams of this text")
-        zero = f"tokens of probability zero: {_impossible(metrics, '')}"
-        likelihood = f"under maximum likelihood: {_impossible(metrics, 'maximum_likelihood_')}"
-        return [MetricsTable(headings, cells, f"{zero}; {likelihood}")]
+        headings = (
+            "n",
+            "possible n-grams",
+            "in the training text",
+            "seen once",
+            "unseen n-grams of this text",
+            "longest match",
+        )
+        count, fraction = metrics.get("impossible_tokens"), metrics.get("impossible_share")
+        zero = "not known" if count is None or fraction is None else f"{count:,} ({fraction:.2%})"
+        return [MetricsTable(headings, cells, f"tokens of probability zero: {zero}")]
 
 
 def counts_of(model: TextModel) -> NGram | None:
@@ -216,12 +224,6 @@ def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed
         positions = np.flatnonzero(once[block])
         block[positions[generator.random(len(positions)) < rate]] = unknown
         yield block
-
-
-def _impossible(metrics: JsonObject, prefix: str) -> str:
-    """Return the number of tokens with probability zero, and their fraction of all."""
-    count, fraction = (metrics.get(f"{prefix}impossible_{name}") for name in ("tokens", "share"))
-    return "not known" if count is None or fraction is None else f"{count:,} ({fraction:.2%})"
 
 
 def open_task(config: Config) -> Task:

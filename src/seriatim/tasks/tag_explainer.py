@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data.conll import Sentence, untagged
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
-from ..evaluation.error_analysis import MAX_ITEMS, MAX_WORST, Mistakes, WrongExample, compare_labels
+from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenSurprisals
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
@@ -159,7 +159,7 @@ class TaggedData(LabelledData):
         return self.read_sentences(source, "test", file_format, labels=self.explained.vocabulary.labels)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are the sentences with the largest number of wrong tags."""
+        """Return the mistakes; the figure of a sentence is its number of wrong tags."""
         sentences = list(itertools.islice(self.sentences(source, file_format), MAX_ITEMS + 1))
         more = len(sentences) > MAX_ITEMS
         evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
@@ -170,23 +170,15 @@ class TaggedData(LabelledData):
         for row, row_tags, values in tag_corpus(self.explained.answering, corpus):
             tags[row], confidence[row] = [corpus.tag_names[tag] for tag in row_tags], values
 
-        # The whole sentence is shown, but only its wrong tags: a reader compares these.
         truth = [list(sentence.tags) for sentence in sentences]
-        wrong = [
-            [(i, true, tag) for i, (true, tag) in enumerate(zip(*pair, strict=True)) if true != tag]
-            for pair in zip(truth, tags, strict=True)
+        wrong = [sum(a != b for a, b in zip(*pair, strict=True)) for pair in zip(truth, tags, strict=True)]
+        items = [
+            AnsweredItem(sentence.words, sentence.tags, [given], [count], [not count])
+            for sentence, given, count in zip(sentences, tags, wrong, strict=True)
         ]
-        worst = []
-        for row in sorted(range(len(wrong)), key=lambda row: -len(wrong[row]))[:MAX_WORST]:
-            words = sentences[row].words
-            marked = [" ".join(f"{words[mistake[0]]}/{mistake[side]}" for mistake in wrong[row]) for side in (1, 2)]
-            if wrong[row]:
-                worst.append(WrongExample(len(wrong[row]), " ".join(words), *marked))
         true_tags, guesses = (list(itertools.chain(*rows)) for rows in (truth, tags))
         confidences = np.array(list(itertools.chain(*confidence)))
-        return compare_labels(
-            true_tags, guesses, confidences, evaluated=evaluated, worst=worst, score_name="wrong tags"
-        )
+        return compare_labels(true_tags, guesses, confidences, evaluated=evaluated, items=items, figure="wrong tags")
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the tags of a sentence."""

@@ -313,6 +313,10 @@ class Evaluator(ABC, Generic[Data]):
     def trivial_baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of the simplest model, `baseline_name`, as far as it has them."""
 
+    def sample(self, data: Data, tokens: int | None) -> Data:
+        """Return about so many tokens of a text, which stand for all of it; other data, and None, give all data."""
+        return data
+
     def selection(self, vocabulary: Vocabulary) -> Selection:
         """Return the metric that selects the best weights."""
         return Selection(self.selects, any(one.more_is_better for one in self.metrics if one.key == self.selects))
@@ -356,7 +360,7 @@ class Objective(ABC, Generic[Data, Batch, Model]):
 
     def validate(self, model: Model, data: Data) -> JsonObject:
         """Compute the metrics that are measured repeatedly in training, with ``loss`` and the one of `selection`."""
-        return self.evaluator.evaluate(model, data)
+        return self.evaluator.evaluate(model, self.evaluator.sample(data, self.config.training.validate_tokens))
 
     def selection(self, vocabulary: Vocabulary) -> Selection:
         """Return the metric that selects the best weights."""

@@ -5,7 +5,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic
 
@@ -18,6 +18,7 @@ from ..core.errors import EmptyError
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
+from ..counting.ngrams.orders_used import count_occurrences, orders_used
 from ..counting.ngrams.unseen import sparsity
 from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
@@ -33,7 +34,7 @@ from ..evaluation.context_use import (
     excess_losses,
     last_logits,
 )
-from ..evaluation.error_analysis import MAX_TOKENS, MAX_WORST, Mistakes, WrongExample, compare_labels
+from ..evaluation.error_analysis import MAX_TOKENS, AnsweredItem, Mistakes, compare_labels
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.text_sample import TextSample, choose_sample
 from ..evaluation.token_scores import (
@@ -45,6 +46,7 @@ from ..evaluation.token_scores import (
     cut_evenly,
     positions_in_lines,
     score_tokens,
+    surprisals,
     token_name,
     token_text,
 )
@@ -62,6 +64,7 @@ from .explainer import (
     NotOfferedError,
     Refusal,
     StateReader,
+    TextOrders,
     Wording,
     note_unknown,
 )
@@ -73,6 +76,8 @@ EXCERPT = 50
 LINES_TOGETHER, WINDOW = 16, 256
 MAX_LOGITS = 1 << 22
 """Limits of a batch: lines, tokens of a line or text, and log probabilities that are held at once."""
+MAX_ORDERS, MAX_COUNTED = 2_000, 5_000_000
+"""Tokens of a text whose n-grams are looked up one by one, and those of a training text in which they are counted."""
 MAX_TEXT = 10_000
 """Largest number of tokens of a text that are inspected, for a model that reads from left to right."""
 
@@ -199,7 +204,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         return with_losses(sample, self.losses(sample.corpus), whole, trained_on, self.tokenizer)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are the lines, or blocks of a text, with the highest mean loss."""
+        """Return the mistakes; the items are lines, or blocks of a text, with the bits of each token."""
         whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
         sample = choose_sample(whole, MAX_TOKENS, stretch=EXCERPT, read=self.judged_tokens, at_least=1)
         corpus, size = sample.corpus, len(sample.corpus.ids)
@@ -210,21 +215,23 @@ class TextScores(LabelledData, Generic[ModelT]):
             best[positions], confidence[positions] = tokens.numpy(), values.exp().numpy()
             losses[positions] = -log_probabilities.numpy()[np.arange(len(positions)), corpus.ids[positions]]
 
-        # A single token says little about where a model fails, so the worst examples are stretches that can be read.
+        # A single token says little about where a model fails, so items are stretches that can be read.
         ids, losses, best, confidence = (each[sample.kept] for each in (corpus.ids, losses, best, confidence))
         starts, ends = np.concatenate([[0], sample.ends[:-1]]), sample.ends
         starts, ends = starts[starts < ends], ends[starts < ends]  # empty lines may have no token
         means = np.add.reduceat(losses, starts) / (ends - starts)
         unknown = np.flatnonzero(ids == self.tokenizer.unknown_id) if self.tokenizer.kind == "word" else ids[:0]
         words = spelled_words(whole, sample.at[unknown], unknown, self.tokenizer)
-        worst = [
-            WrongExample(float(means[i]), decode(self.tokenizer, ids, range(starts[i], ends[i]), words))
-            for i in np.argsort(-means, kind="stable")[:MAX_WORST].tolist()
+        texts = [token_text(self.tokenizer, token) for token in ids.tolist()]
+        texts = [f"[{words[i]}] " if i in words else text for i, text in enumerate(texts)]
+        bits = surprisals(losses)
+        items = [
+            AnsweredItem(texts[start:end], "", [bits[start:end]], [mean])
+            for start, end, mean in zip(starts.tolist(), ends.tolist(), surprisals(means), strict=True)
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in tokens.tolist()] for tokens in (ids, best))
-        name = "nats per token"
         return compare_labels(
-            truth, guesses, confidence, evaluated=sample.measured, worst=worst, score_name=name, matrix=False
+            truth, guesses, confidence, evaluated=sample.measured, items=items, figure="bits per token"
         )
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
@@ -354,17 +361,30 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def ngram_counts(item: str) -> JsonObject:
+    def known_counts() -> NGram:
         if counts is None:
             raise NotOfferedError("the run does not count n-grams")
-        lookups = counts.look_up(text.encode(item).ids)
-        return sparsity(lookups, counts.seen, counts.vocabulary_size, impossible=0)
+        return counts
+
+    def ngram_counts(item: str) -> JsonObject:
+        model = known_counts()
+        lookups = model.look_up(text.encode(item).ids)
+        return sparsity(lookups, model.seen, model.vocabulary_size, impossible=0)
+
+    def ngram_orders(item: str, source: str | None) -> TextOrders:
+        model, ids = known_counts(), text.encode(item).ids[:MAX_ORDERS]
+        names = [text.tokenizer.describe(token) for token in ids.tolist()]
+        train = None if source is None else read_corpus(source, "train", explained.vocabulary).ids
+        is_counted = train is not None and len(train) <= MAX_COUNTED
+        found = count_occurrences(np.asarray(train), ids, model.order) if is_counted else None
+        return TextOrders(names, orders_used(model.table, ids), found)
 
     return replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
         predictions=predictions,
         ngram_counts=ngram_counts,
+        ngram_orders=ngram_orders,
         embeddings=Refusal(
             sentence="an n-gram model has no embeddings: its counts treat every word as different from every other "
             "word, so that nothing learned about one carries over to similar ones"
@@ -439,14 +459,6 @@ def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Se
     """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
     words = unknown_words(tokenizer, [line], ids)
     return [f"[{words[position]}]" if position in words else name for position, name in enumerate(names)]
-
-
-def decode(tokenizer: Tokenizer, ids: np.ndarray, positions: Sequence[int], words: Mapping[int, str]) -> str:
-    """Return the text of the tokens at some positions, with the ``words`` that `unknown_words` returns."""
-    if not any(position in words for position in positions):
-        return tokenizer.decode(ids[positions].tolist())
-    texts = (f"{words[i]} " if i in words else token_text(tokenizer, int(ids[i])) for i in positions)
-    return "".join(texts).strip()
 
 
 MAX_KEPT = 30_000  # tokens that are kept

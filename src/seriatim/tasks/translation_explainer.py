@@ -15,7 +15,7 @@ from ..data.batches import padded
 from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
-from ..evaluation.error_analysis import MAX_PAIRS, MAX_WORST, Mistakes, WrongExample, evaluated_items
+from ..evaluation.error_analysis import MAX_PAIRS, AnsweredItem, Mistakes, evaluated_items
 from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
@@ -72,7 +72,7 @@ class TranslatedData(LabelledData):
         return SearchResult(answer["text"], answer["n_best"][0]["log_probability"], *names, weights)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the worst examples are the answers with the lowest chrF."""
+        """Return the mistakes; the figure of an answer is its chrF, 0 to 100."""
         items = self.reader.read_items(source, "test", file_format)
         evaluated = evaluated_items(min(len(items), MAX_PAIRS), len(items), "sources")
         sources, targets = zip(*items[:MAX_PAIRS], strict=True)
@@ -80,13 +80,12 @@ class TranslatedData(LabelledData):
         measures = translation_measures(answers, targets)
         exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
         scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
-        worst = [
-            WrongExample(float(scores[i]), sources[i], " or ".join(targets[i]), answers[i])
-            for i in np.argsort(scores, kind="stable")[:MAX_WORST].tolist()
-            if not exact[i]
+        answered = [
+            AnsweredItem(source, " or ".join(truths), [answer], [float(score)], [bool(right)])
+            for source, truths, answer, score, right in zip(sources, targets, answers, scores, exact, strict=True)
         ]
-        name = "chrF of the sentence, 0 to 100"
-        return Mistakes(evaluated, int(exact.sum()), len(sources), [], worst, name, chrf=total)
+        name = "chrF of the sentence"
+        return Mistakes(evaluated, int(exact.sum()), len(sources), answered, name, more_is_better=True, chrf=total)
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the targets of a source."""
@@ -167,7 +166,10 @@ def decoder_states(explained: ExplainedModel[EncoderDecoder]) -> StateReader:
     def read(count: int, state: State) -> State:
         return model.features(ids(count), state, None)[1]
 
-    return StateReader(model.encode(ids(source)), read, f"the answer to a source of {source} tokens", source)
+    def after_source(tokens: int) -> State:
+        return model.encode(ids(tokens))
+
+    return StateReader(after_source(source), read, f"the answer to a source of {source} tokens", source, after_source)
 
 
 # Pairs as models read them

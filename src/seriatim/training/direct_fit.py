@@ -55,7 +55,8 @@ class DirectFit:
         began = time.perf_counter() - progress.training_seconds
         if settled.valid is not None:
             evaluator = settled.task.evaluator
-            self.metrics = metrics = evaluator.evaluate(self.model, settled.valid)
+            valid = evaluator.sample(settled.valid, settled.config.training.validate_tokens)
+            self.metrics = metrics = evaluator.evaluate(self.model, valid)
             progress.best_valid = float(metrics[evaluator.selection(settled.vocabulary).key])
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
             with closing(MetricsLog(self.writer.path("metrics.jsonl").parent, step=0, records=0)) as log:

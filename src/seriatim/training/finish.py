@@ -28,12 +28,14 @@ from .checkpoints import Progress, RunWriter, saving
 from .direct_fit import DirectFit
 from .hardware import choose_device
 from .loop import Trainer
-from .reporting import SELECTED, Reporter, SafeReporter, describe_model
+from .reporting import Reporter, SafeReporter, describe_model
 from .run_files import BASELINE, begin_run, identity
 from .settle import Settled
 
 MINUTES = 3.0
 """Limit of the time in which the weights of a baseline are fitted; one that is reached is reported."""
+SELECTED = "The weights were selected on the same held-out data, which favours the model."
+"""Caution of the model card after a comparison with the simple baseline."""
 MAX_TOKENS = 1 << 24
 """Largest number of tokens of a running text whose n-grams are counted for a baseline, which takes about a minute."""
 
@@ -105,8 +107,10 @@ def _measure(
         summary["valid"], summary["baseline"][KEY], network = beside_baseline(run, baseline, settled.valid)
         summary |= {"network": network} if network else {}
         return
-    # The last validation measured the weights of the run, unless the task validates with some of its metrics only.
+    # The last validation measured the weights of the run, unless the task validates with some of its metrics only, or
+    # on a sample.
     partial = task.objective is not None and type(task.objective).validate is not Objective.validate
+    partial = partial or settled.config.training.validate_tokens is not None
     summary["valid"] = (None if partial else trainer.metrics) or task.evaluator.evaluate(run.model, settled.valid)
 
 

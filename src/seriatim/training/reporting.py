@@ -1,5 +1,6 @@
 """What a training reports, and the reporters that receive it: none, lines of text, or a notebook's cell."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from ..evaluation.perplexity import safe_exp
 from ..tasks.data_files import fraction_of
 from .settle import DEFAULT, Settled
 
-SELECTED = "The weights were selected on the same held-out data, which favours the model."
-"""Caution after a comparison with the simple baseline at the end of a training."""
+SPENT = re.compile("the budget of (.+) is spent")
+"""Why most trainings end; the last line names the budget alone."""
 UPDATE_SECONDS = 0.5
 """Shortest time between two updates of a notebook's cell."""
 
@@ -205,7 +206,7 @@ class LineReporter(Reporter):
         self.say(f"{moment}: {loss}{figures}{note}")
 
     def end(self, record: JsonObject) -> None:
-        """Show the final metrics beside those of the simplest model, why the training ended, and its speed."""
+        """Show the final metrics beside those of the simplest models, what the training cost, and why it ended."""
         if "valid" in record:
             metrics, baseline, compared = record["valid"], record["baseline"], []
             others = [baseline, *([baseline["simple"]] if "simple" in baseline else [])]
@@ -218,19 +219,17 @@ class LineReporter(Reporter):
                         f"{figure.name} {figure.text(metrics)}" + (f" ({'; '.join(known)})" if known else "")
                     )
             self.say(f"held-out {', '.join(compared)}")
-            verdicts = [other["verdict"] for other in others[1:] if other.get("verdict")]
-            for sentence in [*verdicts, *([SELECTED] if verdicts else [])]:
-                self.say(sentence)
-
-        # What answers, and what the training cost.
         if weight := record.get("baseline_weight"):
-            alone = f". {network['verdict']}" if (network := record.get("network", {})).get("verdict") else ""
-            self.say(
-                f"answers are those of the network and its simple baseline, which has the weight {weight:g}{alone}"
-            )
-        self.say(f"training ended: {record['ended']}")
-        speed = f"{record['tokens_per_second']:,.0f} tokens/s"
-        self.say(f"{record[self.work_unit]:,} {self.work_unit} in {duration(record['seconds'])}, {speed}")
+            self.say(f"answers: those of the network and its simple baseline, which has the weight {weight:g}")
+
+        # The rest of the time went into validations and into saving what they selected.
+        training = record["tokens"] / max(record["tokens_per_second"], 1e-9)
+        rest = record["seconds"] - training
+        purpose = "validation and saving" if "valid" in record else "saving"
+        more = f" + {duration(rest)} of {purpose}" if round(rest) > 0 else ""
+        budget = SPENT.fullmatch(record["ended"])
+        why = f"budget {budget[1]}" if budget else record["ended"]
+        self.say(f"done: {record[self.work_unit]:,} {self.work_unit}, {duration(training)} of training{more} ({why})")
 
 
 def _decided(decisions: Sequence[tuple[str, object, str]]) -> str:

@@ -47,7 +47,8 @@ class Lookups(NamedTuple):
     losses: np.ndarray  # −log P of each token, in nats (tokens,)
     predicted: np.ndarray  # the number of n-grams of each order that end at a token and cross no boundary (orders,)
     unseen: np.ndarray  # how many of them are not in the tables; for order 1, not in the training text (orders,)
-    impossible: int | None  # tokens of probability zero under maximum likelihood; None if the training text is unknown
+    matched: np.ndarray  # tokens by the order of the longest n-gram that ends there and is in the tables (orders,)
+    impossible: int | None  # tokens of probability zero with `maximum-likelihood`; None if the training text is unknown
 
 
 Record = tuple[int, int, np.ndarray]
@@ -77,15 +78,17 @@ def seen_arrays(records: list[Record]) -> Iterator[NamedArray]:
     yield from zip(TENSOR_NAMES, seen_of(records), strict=True)
 
 
-def count_unseen(
-    text: np.ndarray, indices: list[np.ndarray], skipped: int, seen: Seen | None
-) -> tuple[np.ndarray, np.ndarray]:
+def count_unseen(text: np.ndarray, indices: list[np.ndarray], skipped: int, seen: Seen | None) -> np.ndarray:
     """Return how many n-grams of each order end at the tokens of a text, and how many of them are not in the tables.
+
+    The third row has the number of tokens by the longest n-gram that is in the tables ``(3, orders)``: with the tokens
+    that are unseen themselves, they are all tokens.
 
     ``text`` holds token ids, −1 for no token; the first ``skipped`` of them are only context. ``indices`` are those of
     the n-grams that end at each token, −1 if not in the tables, for n = 1, 2, … Without ``seen`` all tokens are seen.
     """
-    predicted, missing = np.zeros(len(indices), np.int64), np.zeros(len(indices), np.int64)
+    predicted, missing, matched = np.zeros((3, len(indices)), np.int64)
+    longest = np.zeros(len(text), np.int64)
     valid = text >= 0
     for n, index in enumerate(indices, 1):
         if n > 1:
@@ -99,7 +102,9 @@ def count_unseen(
             is_missing = np.zeros(len(text), bool) if seen is None else seen.tokens[np.maximum(text, 0)] == 0
         predicted[n - 1] = np.count_nonzero(valid[skipped:])
         missing[n - 1] = np.count_nonzero((valid & is_missing)[skipped:])
-    return predicted, missing
+        longest[valid & ~is_missing] = n
+    matched[:] = np.bincount(longest[skipped:], minlength=len(indices) + 1)[1:]
+    return np.stack([predicted, missing, matched])
 
 
 def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossible: int) -> dict[str, object]:
@@ -107,8 +112,9 @@ def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossib
 
     ``seen`` are the counts of the training text, if known; ``impossible`` is the number of tokens of probability zero.
     """
-    rows = []
-    for n, (predicted, missing) in enumerate(zip(lookups.predicted.tolist(), lookups.unseen.tolist(), strict=True), 1):
+    rows, tokens = list[dict[str, object]](), len(lookups.losses)
+    columns = (lookups.predicted.tolist(), lookups.unseen.tolist(), lookups.matched.tolist())
+    for n, (predicted, missing, matched) in enumerate(zip(*columns, strict=True), 1):
         is_known = seen is not None or n > 1
         rows.append(
             {
@@ -119,9 +125,11 @@ def sparsity(lookups: Lookups, seen: Seen | None, vocabulary_size: int, impossib
                 "predicted": predicted,
                 "unseen": missing if is_known else None,
                 "unseen_share": missing / predicted if is_known and predicted else None,
+                "matched": matched,
+                "matched_share": matched / tokens if tokens else None,
             }
         )
-    tokens, unsmoothed = len(lookups.losses), lookups.impossible
+    unsmoothed = lookups.impossible
     return {
         "ngrams": rows,
         "impossible_tokens": impossible,

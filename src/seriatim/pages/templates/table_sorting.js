@@ -1,4 +1,4 @@
-// Headings sort their column: upwards, downwards, and then in the order of the page again. Numbers are sorted by their
+// Headings sort their column: best first, then the other way, and then in the order of the page again. Numbers are sorted by their
 // value, which Python states where it is known, and cells without one come last.
 const NUMBER = /^[≈≠<>~×]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(%|[kMGTPE]?B?|μs|ms|s|min|h)?(?:\s*[[(].*)?$/i; // an interval may follow
 const SIZES = { "μs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, "%": 0.01, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
@@ -37,8 +37,10 @@ function sorting(table) {
     const button = make("button", "", { type: "button", className: "sort" });
     button.append(...heading.childNodes);
     heading.append(button);
-    button.addEventListener("click", () => {
-      const now = heading.getAttribute("aria-sort"), next = now === "ascending" ? "descending" : now ? null : "ascending";
+    heading.classList.add("sorts");
+    const directions = heading.dataset.best === "max" ? ["descending", "ascending"] : ["ascending", "descending"];
+    heading.addEventListener("click", () => { // anywhere; the button is for the keyboard
+      const next = directions[directions.indexOf(heading.getAttribute("aria-sort")) + 1];
       for (const each of headings) each.removeAttribute("aria-sort");
       if (next) heading.setAttribute("aria-sort", next);
       body.append(...(next ? sorted(original, column, next === "ascending" ? 1 : -1) : original));
@@ -48,7 +50,7 @@ function sorting(table) {
 
 // The notes of a column, such as intervals, have a column of their own in the file.
 function tableRows(table) {
-  const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  const headings = [...table.tHead.rows[0].cells].map((cell) => textOf(cell.querySelector("button") ?? cell));
   const rows = [...table.tBodies[0].rows].map(cellsOf);
   const note = (cell) => unspaced(cell?.querySelector("small")?.textContent);
   const noted = headings.map((_, i) => rows.some((row) => note(row[i])));
@@ -71,4 +73,4 @@ function tableFile(frame) {
   caption.append(text, " ", button);
 }
 
-components.push([".table > table", sorting], [".table", tableFile]);
+components.push([".table > table:not(.fixed)", sorting], [".table", tableFile]);

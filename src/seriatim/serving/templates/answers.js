@@ -1,6 +1,6 @@
 // An answer as the fields in it say: probabilities of labels, words with tags, gaps with their alternatives, an
 // alignment, several answers. So an endpoint that is new to the page is shown, too.
-const KNOWN_FIELDS = new Set(["index", "object", "text", "probabilities", "words", "tags", "masks", "n_best", "source_tokens", "target_tokens", "alignment"]);
+const KNOWN_FIELDS = new Set(["index", "object", "seconds", "text", "probabilities", "words", "tags", "masks", "n_best", "source_tokens", "target_tokens", "alignment"]);
 const MOST_BARS = 12;
 const tagColours = new Map(); // a tag keeps its colour as long as the page is open
 
@@ -72,7 +72,7 @@ function taggedWords({ words, tags, probabilities }, other) {
 }
 
 function colourOf(tag) {
-  if (!tagColours.has(tag)) tagColours.set(tag, (tagColours.size % 10) + 1);
+  if (!tagColours.has(tag)) tagColours.set(tag, (tagColours.size % 9) + 1);
   return tagColours.get(tag);
 }
 

@@ -1,0 +1,251 @@
+"""The charts of a comparison page, each declared from the rows."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..pages.chart import Axis, Chart, Series, Switch, log_axis
+from ..pages.page import PageBlock
+from ..pages.ranking import Bar, RankedRow, Ranking
+from ..pages.theme import colour_name
+from ..pages.wording import in_bytes, in_short, same_digits, sentence_case
+from .findings import value_text
+from .results import ResultRow, Results
+
+AGAINST = {"seconds": "training time (s)", "tokens": "tokens read", "step": "steps"}
+"""Horizontal axes of the learning curves, and their names."""
+SMOOTHED = 3
+"""Validations of which a point of a smoothed learning curve is the mean."""
+WIDE = 3
+"""Ratio of the largest to the smallest error above which its axis is logarithmic."""
+MIN_RATIO = 1.1
+"""The ratio of the largest to the smallest cost from which quality is drawn against it."""
+
+
+class Cost(NamedTuple):
+    """A cost: its name with the unit, its short heading, the value of a row with its range, and how it is written."""
+
+    name: str
+    heading: str
+    value: Callable[[ResultRow], float | None]
+    written: Callable[[float], str]
+    ends: Callable[[ResultRow], Sequence[float]] = lambda row: ()
+
+
+COSTS = (
+    Cost(
+        "training time (s)", "training (s)", lambda row: row.training_seconds, in_short, lambda row: row.seconds_range
+    ),
+    Cost(
+        "milliseconds per token",
+        "ms per token",
+        lambda row: row.milliseconds_per_token,
+        in_short,
+        lambda row: row.milliseconds_spread,
+    ),
+    Cost("peak memory in training", "memory", lambda row: row.memory_bytes, in_bytes),
+    Cost("state after 1,000 tokens", "state", lambda row: row.state_bytes.get("1000"), in_bytes),
+    Cost("parameters", "parameters", lambda row: row.parameters, in_short),
+    Cost("size on disk", "on disk", lambda row: row.disk_bytes, in_bytes),
+)
+IN_RANKING = COSTS[:4]
+"""The costs that stand as small bars beside the metric."""
+
+
+def ranking(results: Results, pages: dict[str, str]) -> Ranking:
+    """Return the first chart of the page: the metric of each row, ties, and costs."""
+    metric = results.metric
+    bars = [_bars(cost, results) for cost in IN_RANKING]
+    shown = [cost.heading for cost, column in zip(IN_RANKING, bars, strict=True) if column]
+    columns = [column for column in bars if column]
+    rows = []
+    for row in results.ranked:
+        notes = ["baseline"] * row.baseline + [row.lacking] * bool(row.lacking)
+        value = row.value(metric.key)
+        reason = f"failed: {row.failed}" if row.failed else "not measured"
+        rows.append(
+            RankedRow(
+                row.layer,
+                value,
+                "" if value is None else value_text(results, row),
+                row.interval(metric.key),
+                [column.get(row.layer, Bar("–")) for column in columns],
+                row.rank,
+                ", ".join(notes) if value is not None else reason,
+                colour_name(row.layer),
+                pages.get(row.layer, ""),
+            )
+        )
+    better = "higher" if metric.more_is_better else "lower"
+    baseline = next((row for row in results.measured if row.baseline), None)
+    level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
+    captions = ["Lines are 95 % intervals."] * results.has_intervals
+    captions += ["Brackets join layers of one rank."] * results.is_tested
+    return Ranking(
+        f"{metric.name}, {better} is better",
+        rows,
+        shown,
+        _is_wide(results, [results.of(row) for row in results.measured]),
+        level,
+        " ".join(captions),
+    )
+
+
+def _bars(cost: Cost, results: Results) -> dict[str, Bar]:
+    """Return the bar of each row that has the cost, by its layer."""
+    known = {row.layer: value for row in results.ran if (value := cost.value(row)) is not None}
+    values = list(known.values())
+    written = list(map(cost.written, values)) if cost.written is in_bytes else same_digits(values)
+    texts = dict(zip(known, written, strict=True))
+    return {
+        row.layer: Bar(texts[row.layer], known[row.layer], cost.ends(row)) for row in results.ran if row.layer in known
+    }
+
+
+def learning(results: Results) -> list[PageBlock]:
+    """Return the held-out metric while the layers are trained, against what the training has cost so far."""
+    keys = [point["key"] for row in results.rows for point in row.held_out]
+    key = results.metric.key if results.metric.key in keys else next(iter(keys), "")
+    name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
+    choices = [
+        (f"{sentence_case(AGAINST[against])}{', smoothed' if smooth else ''}", chart)
+        for smooth in (False, True)
+        for against in AGAINST
+        if (chart := _curves(results, key, name, against, smooth=smooth))
+    ]
+    return [Switch(f"{sentence_case(name)} while training", choices)] if choices else []
+
+
+def _curves(results: Results, key: str, name: str, against: str, *, smooth: bool) -> Chart:
+    series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
+    for row in results.rows:
+        known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
+        values = [float(point["value"]) for point in known]
+        if row.counted and values:
+            levels.append((row.title, values[-1]))  # a counted model is not trained by steps
+        elif values and all(point.get(against) for point in known):
+            values = _smoothed(values) if smooth else values
+            series.append(Series(row.layer, [float(point[against]) for point in known], values))
+        else:
+            missing.append(row.layer)
+    tokens = results.section("validated_on").get("tokens")
+    caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
+    values = [value for each in series for value in each.y]
+    y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
+    return Chart("", Axis(AGAINST[against], in_short), y, series, caption, levels, missing)
+
+
+def _smoothed(values: Sequence[float]) -> list[float]:
+    """Average each value with those directly before it."""
+    windows = [values[max(0, i - SMOOTHED + 1) : i + 1] for i in range(len(values))]
+    return [sum(window) / len(window) for window in windows]
+
+
+def quality_against_cost(results: Results) -> list[PageBlock]:
+    """Return the metric against each cost in which the layers differ."""
+    choices = []
+    for cost in COSTS:
+        known = {row.layer: value for row in results.measured if (value := cost.value(row))}
+        if len(known) < 2 or max(known.values()) < MIN_RATIO * min(known.values()):
+            continue
+        rows = [row for row in results.measured if row.layer in known]
+        series = [
+            Series(
+                row.layer,
+                [known[row.layer]],
+                [results.of(row)],
+                "dots",
+                [row.interval(results.metric.key)],
+                x_intervals=[(ends[0], ends[1]) if (ends := cost.ends(row)) else None],
+            )
+            for row in rows
+        ]
+        y = Axis(results.metric.name, is_log=_is_wide(results, [results.of(row) for row in rows]))
+        missing = [row.layer for row in results.measured if row.layer not in known]
+        caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
+        caption += ", and ranges of repeated measurements." if any(cost.ends(row) for row in rows) else "."
+        choices.append((cost.name, Chart("", log_axis(cost.name, cost.written), y, series, caption, missing=missing)))
+    return [Switch(f"{sentence_case(results.metric.name)} against cost", choices)] if choices else []
+
+
+def growth(results: Results) -> list[PageBlock]:
+    """Return how state and times grow with the length of a text."""
+    kinds = (
+        ("state", "state_bytes", "", log_axis("state of one text", in_bytes), "tokens read"),
+        ("state by source", "state_by_source", "", log_axis("state of one source", in_bytes), "tokens of the source"),
+        ("time of a step", "step_milliseconds", "step_spread", log_axis("milliseconds a step"), "tokens read"),
+        ("time of a text", "reading_milliseconds", "reading_spread", log_axis("milliseconds a text"), "tokens at once"),
+    )
+    choices = []
+    for name, field, spread, y_axis, x in kinds:
+        series = []
+        for row in results.ran:
+            known = sorted((float(at), value) for at, value in getattr(row, field).items() if value)
+            ends = getattr(row, spread) if spread else {}
+            if known:
+                ranges = [ends.get(f"{at:g}") for at, _ in known]
+                intervals = [(each[0], each[1]) if each else None for each in ranges]
+                series.append(Series(row.layer, [x for x, _ in known], [y for _, y in known], intervals=intervals))
+        missing = [row.layer for row in results.ran if row.layer not in {each.name for each in series}]
+        chart = Chart(
+            "",
+            log_axis(x),
+            y_axis,
+            series,
+            "Strokes are ranges of repeated measurements." * bool(spread),
+            missing=missing,
+        )
+        choices += [(name, chart)] if chart else []
+    return [Switch("Cost and length of the text", choices, "showing")] if choices else []
+
+
+def context(results: Results) -> list[PageBlock]:
+    """Return what context gains in bits a token, or the metric at known distances."""
+    distance = results.at_distance()
+    series, missing = [], []
+    for row in results.ran:
+        points: list[tuple[float, float, tuple[float, float] | None]] = []
+        if distance.kind == "context":
+            points = [(gain["beyond"], gain["bits"], (gain["low"], gain["high"])) for gain in row.distance.gains]
+        else:
+            for far, value in row.distance.points:
+                low, high = row.distance.bounds.get(str(far)) or (None, None)
+                points.append((far, value, None if low is None or high is None else (low, high)))
+        if points:
+            x, y, intervals = zip(*points, strict=True)
+            series.append(Series(row.layer, x, y, intervals=intervals))
+        else:
+            missing.append(row.layer)
+    if not series:
+        return []
+    if distance.kind == "context":
+        title = "Bits a token that more context saves"
+        axes = log_axis("tokens of context, beyond which all the rest is added"), Axis("bits a token")
+    else:
+        title = f"{sentence_case(distance.of)} by distance"
+        axes = log_axis(distance.unit), Axis(distance.of)
+    caption = f"{sentence_case(distance.name)}. Lines are 95 % intervals."
+    return [Chart(title, *axes, series, caption, missing=missing)]
+
+
+def state_sizes(results: Results) -> list[PageBlock]:
+    """Return the metric against the size of the state, where layers were trained at several widths."""
+    groups = results.by_width()
+    if not any(len(rows) > 1 for rows in groups.values()):
+        return []
+    series = [
+        Series(
+            layer,
+            [float(row.state) for row in rows],
+            [results.of(row) for row in rows],
+            intervals=[row.interval(results.metric.key) for row in rows],
+        )
+        for layer, rows in groups.items()
+    ]
+    title = f"{sentence_case(results.metric.name)} against the size of the state"
+    caption = "Each line is a layer at several widths. Strokes are 95 % intervals."
+    return [Chart(title, log_axis("state of one text", in_bytes), Axis(results.metric.name), series, caption)]
+
+
+def _is_wide(results: Results, values: Sequence[float]) -> bool:
+    """Return whether values need a logarithmic axis, which figures of which more is better never get."""
+    return not results.metric.more_is_better and bool(values) and 0 < WIDE * min(values) < max(values)

@@ -1,0 +1,524 @@
+"""What a comparison shows, in a headline, one line of warnings and five facts: statements and the figures in them.
+
+Every statement has the condition under which it is true. A layer is called better or worse only where a paired test
+shows it, and trained layers are ordered only where their budgets were equal.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.json_object import JsonMapping
+from ..evaluation.intervals import Metric, is_significant, supported_digits, written
+from ..pages.statements import Statement, told
+from ..pages.wording import in_short, in_time, in_time_range, listed, short_name
+from .results import ResultRow, Results
+
+BUSY = 0.1
+"""Fraction of the processors' time that other programs may take during a training."""
+DISTURBED = 0.25
+"""The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
+MIN_VALIDATIONS = 3
+"""Validations without which it is not known whether a training was still improving."""
+
+
+# Who is best, by how much, at what cost
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The figures of the headline.
+
+    Attributes:
+        metric, degree: the name of the metric, and ``highest`` or ``lowest``, whichever is better.
+        best, trained: the best row, and the best of those that were trained by steps.
+        next: the best row that differs significantly from the best one.
+        equals: the best row, and those that were tested against it and do not differ significantly.
+        best_value, trained_value: the metric with its interval.
+        next_gap, trained_gap: how much worse than the best one.
+        is_equal_budget: whether trained rows may be ordered.
+        is_counted_best: whether a model that is not trained by steps is significantly better than every trained one.
+        cost: of the best row, as the end of a sentence.
+        cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
+            others, with its cost.
+    """
+
+    metric: str
+    degree: str
+    best: ResultRow | None
+    trained: ResultRow | None
+    next: ResultRow | None
+    equals: Sequence[ResultRow]
+    best_value: str
+    trained_value: str
+    next_gap: str
+    trained_gap: str
+    is_equal_budget: bool
+    cost: str
+    cheapest: ResultRow | None
+
+    @classmethod
+    def of(cls, results: Results) -> "Verdict":
+        """Return the figures of some results."""
+        best, trained = next(iter(results.measured), None), next(iter(results.trained), None)
+        following = next((row for row in results.measured if row.differs), None)
+        equals = [row for row in results.measured if row is best or row.is_tied]
+        return cls(
+            metric=results.metric.name,
+            degree="highest" if results.metric.more_is_better else "lowest",
+            best=best,
+            trained=trained,
+            next=following,
+            equals=equals,
+            best_value=value_text(results, best),
+            trained_value=value_text(results, trained),
+            next_gap="" if following is None else gap_text(results, following.difference),
+            trained_gap="" if trained is None else gap_text(results, trained.difference),
+            is_equal_budget=is_equal_budget(results),
+            cost="" if best is None else _cost_text(best),
+            cheapest=_cheapest(equals),
+        )
+
+    @property
+    def is_counted_best(self) -> bool:
+        """Whether a model that is not trained by steps is significantly better than every trained one."""
+        return bool(self.best and self.best.counted and self.trained and self.trained.differs)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether one row is better than all the others, by tests."""
+        return self.next is not None and len(self.equals) == 1
+
+    @property
+    def equal_names(self) -> str:
+        """The names of `equals`."""
+        return listed([row.layer for row in self.equals])
+
+    @property
+    def cheapest_cost(self) -> str:
+        """The time of a token of the cheapest row, with the range of the repetitions."""
+        return "" if self.cheapest is None else _token_text(self.cheapest)
+
+
+HEADLINE: Sequence[Statement[Verdict]] = (
+    Statement(lambda v: v.best is None, "No layer has a {metric}."),
+    Statement(
+        lambda v: v.is_counted_best,
+        "{best.layer} wins: {metric} {best_value}{cost}. The best trained layer, {trained.layer}, is {trained_gap}.",
+    ),
+    Statement(
+        lambda v: v.best is not None and not v.is_counted_best and not v.is_equal_budget,
+        "No winner, because the budgets were not equal. {best.layer} has the {degree} {metric}: {best_value}.",
+    ),
+    Statement(
+        lambda v: v.is_equal_budget and not v.is_counted_best and v.is_decided,
+        "{best.layer} wins: {metric} {best_value}{cost}. {next.layer} is {next_gap}.",
+    ),
+    Statement(
+        lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) > 1,
+        "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}{cost}.",
+    ),
+    Statement(
+        lambda v: v.is_equal_budget and len(v.equals) == 1 and v.next is None,
+        "{best.layer} has the {degree} {metric}: {best_value}{cost}. It was tested against no other layer.",
+    ),
+    Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
+)
+"""Who wins, by how much, at what cost: one of the first six; after a tie, which of the equals is cheapest."""
+
+CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
+    ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
+    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{equal_names} (no significant difference)")),
+    (
+        "best trained",
+        Statement(
+            lambda v: v.trained is not None and v.trained is not v.best and v.trained.differs,
+            "{trained.layer}  {trained_value}, {trained_gap}",
+        ),
+    ),
+)
+"""The last lines of the console."""
+
+
+def headline(results: Results) -> str:
+    """Return who wins, by how much, at what cost."""
+    return " ".join(told(HEADLINE, Verdict.of(results)))
+
+
+def is_equal_budget(results: Results) -> bool:
+    """Whether trained rows may be ordered: their budgets were equal, or there are fewer than two."""
+    return results.spent is None or results.spent.is_equal or len(results.trained) < 2
+
+
+def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
+    known = sorted(
+        (row for row in equals if row.milliseconds_spread), key=lambda row: row.milliseconds_per_token or 0.0
+    )
+    if len(known) < max(2, len(equals)) or not same_conditions(known):
+        return None
+    return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+
+
+# What a reader must know before trusting it
+
+
+@dataclass(frozen=True)
+class Caveats:
+    """The figures of the warnings.
+
+    Attributes:
+        is_equal_budget, missed_budget: whether the trained rows spent the same, and whether one missed its time.
+        spent, planned: what the trainings spent of their budget, least and most, and the budget in time of each.
+        repeat: the option that gives every layer the same budget: the fewest tokens that a trained layer has read.
+        below_baseline: the trained rows that are significantly worse than the simple baseline.
+        below_simplest: the rows whose interval does not lie on the better side of the simplest prediction.
+        failed, lacking: the rows that failed, and those without a rank because a seed is missing.
+        busy: the processors that other programs used while a row was trained, for the rows that this disturbed.
+        kinds: the rows by the machine that trained them.
+        at_once: the largest number of trainings at the same time on one machine.
+        has_equal_conditions: whether times and speeds can be compared.
+        selects_on_measured: whether the data of the measurement also selected the weights.
+    """
+
+    setup: "Setup"
+    is_equal_budget: bool
+    missed_budget: bool
+    spent: str
+    planned: str
+    repeat: str
+    below_baseline: str
+    below_simplest: str
+    failed: str
+    lacking: str
+    busy: dict[str, float]
+    processors: int
+    trained: int
+    kinds: dict[str, list[str]]
+    at_once: int
+    has_equal_conditions: bool
+    selects_on_measured: bool
+
+    @classmethod
+    def of(cls, results: Results) -> "Caveats":
+        """Return the figures of some results."""
+        data, trained, machine = results.section("data"), results.trained, results.section("machine")
+        processors = int(machine.get("processors") or machine.get("cores") or 1)
+        used = {row.layer: row.others_processors or 0.0 for row in trained}
+        planned = [run["planned_seconds"] for row in trained for run in row.trainings]
+        tokens = [run["tokens"] for row in trained for run in row.runs if run.get("tokens")]
+        sign = 1 if results.metric.more_is_better else -1
+        worse = [row.layer for row in trained if sign * row.beside_baseline.get("difference", 0.0) < 0]
+        return cls(
+            setup=Setup.of(results),
+            is_equal_budget=is_equal_budget(results),
+            missed_budget=any(row.missed_budget for row in trained),
+            spent=_spent_text(results),
+            planned=f" instead of {in_time(1000 * max(planned))}" if planned else "",
+            repeat=f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}",
+            below_baseline=_names([row for row in worse if row in _clear(results)], trained),
+            below_simplest=listed(_below_simplest(results)),
+            failed=listed([row.layer for row in results.rows if row.failed]),
+            lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
+            busy={layer: others for layer, others in used.items() if others > BUSY * processors},
+            processors=processors,
+            trained=len(trained),
+            kinds=machine_kinds(results.ran),
+            at_once=max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1),
+            has_equal_conditions=same_conditions(results.ran),
+            selects_on_measured=data.get("valid") is not None and data.get("valid") == data.get("measured_on"),
+        )
+
+    @property
+    def busy_most(self) -> str:
+        """The most processors that other programs used during a training."""
+        return f"{max(self.busy.values(), default=0):.1f}"
+
+    @property
+    def busy_names(self) -> str:
+        """The rows that other programs disturbed."""
+        return "the layers" if len(self.busy) == self.trained else listed(list(self.busy))
+
+    @property
+    def machines(self) -> str:
+        """The machines with the rows that they trained."""
+        return "; ".join(f"{listed(layers)} with {kind}" for kind, layers in self.kinds.items())
+
+
+FAILED: Statement[Caveats] = Statement(lambda c: bool(c.failed), "Failed: {failed}.")
+WARNINGS: Sequence[Statement[Caveats]] = (
+    Statement(
+        lambda c: not c.is_equal_budget,
+        "The trainings took {spent}{planned}, so trained layers have no ranks; repeat with {repeat}.",
+    ),
+    Statement(lambda c: c.is_equal_budget and c.missed_budget, "The trainings took {spent}{planned}."),
+    Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
+    Statement(
+        lambda c: bool(c.below_simplest),
+        "No better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
+    ),
+    FAILED,
+    Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
+    Statement(
+        lambda c: bool(c.busy),
+        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
+    ),
+    Statement(
+        lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
+    ),
+    Statement(
+        lambda c: c.selects_on_measured, "The measured data also selected the weights, so values are a little too good."
+    ),
+)
+
+CONDITIONS: Sequence[Statement[Caveats]] = (
+    Statement(lambda c: c.at_once > 1, "Up to {at_once} trainings ran at the same time on one machine."),
+    Statement(lambda c: len(c.kinds) > 1, "Under different conditions: {machines}."),
+    Statement(
+        lambda c: bool(c.busy),
+        "While {busy_names} trained, other programs used up to {busy_most} of {processors} processors.",
+    ),
+)
+"""The conditions of the trainings, as ``results.json`` tells them."""
+
+
+def warnings_of(results: Results, *, on_console: bool = False) -> list[str]:
+    """Return what a reader must know before trusting the headline; the console tells failures beside the table."""
+    statements = [statement for statement in WARNINGS if not (on_console and statement is FAILED)]
+    return told(statements, Caveats.of(results))
+
+
+def conditions(results: Results) -> str:
+    """Return the conditions of the trainings; empty if they ran one by one on one quiet machine."""
+    return " ".join(told(CONDITIONS, Caveats.of(results)))
+
+
+def _clear(results: Results) -> list[str]:
+    """Return the layers that differ significantly from the baseline."""
+    return [row.layer for row in results.trained if is_clear(row.beside_baseline)]
+
+
+def _below_simplest(results: Results) -> list[str]:
+    value, key = results.section("simplest").get(results.metric.key), results.metric.key
+    if value is None:
+        return []
+    sign = 1 if results.metric.more_is_better else -1
+    worst = {row.layer: min(sign * end for end in row.interval(key) or (results.of(row),)) for row in results.measured}
+    return [layer for layer, low in worst.items() if low <= sign * value]
+
+
+def _spent_text(results: Results) -> str:
+    """Return what the trainings spent of their budget, least and most: ``9 to 25 s``."""
+    spent = results.spent
+    if spent is None:
+        return ""
+    if spent.of == "seconds":
+        return in_time_range(1000 * spent.low, 1000 * spent.high)
+    return f"{spent.low:,.0f} to {spent.high:,.0f} {spent.of}"
+
+
+# What was compared on what
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The figures of the facts beside the chart.
+
+    Attributes:
+        budget, parameters: of each trained row, with the smallest and the largest number of parameters.
+        data, measured_on: the names of the data, and how much of them there are.
+        baseline, baseline_value: the row of the simple baseline, and its metric with its interval.
+        simplest, simplest_value: the name of the simplest prediction, and its metric.
+        seeds: the number of seeds.
+        trained: the number of trained rows.
+        improving: the trained rows that were still improving at the end of their training.
+        too_rare: the trained rows with too few validations to know whether they were still improving.
+    """
+
+    budget: str
+    parameters: str
+    data: str
+    measured_on: str
+    baseline: ResultRow | None
+    baseline_value: str
+    simplest: str
+    simplest_value: str
+    seeds: str
+    trained: int
+    improving: str
+    too_rare: str
+
+    @classmethod
+    def of(cls, results: Results) -> "Setup":
+        """Return the figures of some results."""
+        data, trained, simplest = results.section("data"), results.trained, results.section("simplest")
+        described: JsonMapping = data.get("described") or {}
+        baseline = next((row for row in results.measured if row.baseline), None)
+        sizes = [row.parameters for row in results.ran if row.parameters and not row.counted]
+        ends = [in_short(size) for size in (min(sizes), max(sizes))] if sizes else []
+        bounds = next((row.interval(results.metric.key) for row in results.measured), None)
+        value = simplest.get(results.metric.key)
+        count = len(results.seeds)
+        return cls(
+            budget=_budget_text(results.section("budget")),
+            parameters=" to ".join(dict.fromkeys(ends)),
+            data=_joined(short_name(str(data.get("train") or "a text")), described.get("train")),
+            measured_on=_joined(short_name(str(data.get("measured_on") or "held-out data")), described.get("measured")),
+            baseline=baseline,
+            baseline_value=value_text(results, baseline),
+            simplest=str(simplest.get("name", "")),
+            simplest_value="" if value is None else results.metric.written(value, bounds),
+            seeds="1 seed" if count == 1 else f"{count} seeds",
+            trained=len(trained),
+            improving=_names([row.layer for row in trained if (last_gain(row, results) or 0.0) > 0], trained),
+            too_rare=_names([row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS], trained),
+        )
+
+
+FACTS: Sequence[tuple[str, Statement[Setup]]] = (
+    ("Trained on", Statement(lambda s: True, "{data}")),
+    ("Budget", Statement(lambda s: bool(s.parameters), "{budget} each, {parameters} parameters")),
+    ("Measured on", Statement(lambda s: True, "{measured_on}")),
+    ("Baseline", Statement(lambda s: s.baseline is not None, "{baseline.layer}: {baseline_value}")),
+    ("Simplest", Statement(lambda s: s.baseline is None and bool(s.simplest_value), "{simplest}: {simplest_value}")),
+    ("Still improving", Statement(lambda s: bool(s.improving), "{improving}")),
+    (
+        "Still improving",
+        Statement(lambda s: not s.improving and bool(s.too_rare), "not known of {too_rare}, validated too rarely"),
+    ),
+    ("Still improving", Statement(lambda s: s.trained > 0 and not s.improving and not s.too_rare, "no layer")),
+)
+"""At most five facts beside the chart: a name, and what it is."""
+
+
+def facts_of(results: Results) -> list[tuple[str, str]]:
+    """Return the facts beside the chart."""
+    setup = Setup.of(results)
+    return [(name, statement.of(setup)) for name, statement in FACTS if statement.when(setup)]
+
+
+def _budget_text(budget: JsonMapping) -> str:
+    """Return the budget: ``2 minutes``, ``1,000,000 tokens`` or ``60 steps``."""
+    for name, amount in budget.items():
+        if amount is not None:
+            return f"{amount:,.10g} {name.removesuffix('s') if amount == 1 else name}"
+    return "no budget"
+
+
+def _joined(name: str, described: str | None) -> str:
+    return f"{name}, {described}" if described else name
+
+
+def _names(chosen: Sequence[str], rows: Sequence[ResultRow]) -> str:
+    """Return some names among those of all rows."""
+    return "all trained layers" if 1 < len(chosen) == len(rows) else listed(chosen)
+
+
+# Figures as they are written
+
+
+def value_text(results: Results, row: ResultRow | None) -> str:
+    """Return the metric of a row with its interval: ``36.7 (34.8–38.6)``."""
+    if row is None:
+        return ""
+    bounds, metric = row.interval(results.metric.key), results.metric
+    value = metric.written(results.of(row), bounds)
+    return value if bounds is None else f"{value} ({'–'.join(metric.written(end, bounds) for end in bounds)})"
+
+
+def gap_text(results: Results, test: JsonMapping) -> str:
+    """Return how much worse a row is than the one it was tested against: ``1.46 worse (1.06–1.76)``.
+
+    A difference of fractions is in points, hundredths of the whole.
+    """
+    if test.get("difference") is None or test.get("low") is None:
+        return "not tested"
+    metric = tested_metric(results, test)
+    scale, unit = (100, " points") if metric.is_fraction else (1, "")
+    size, *ends = (scale * abs(test[name]) for name in ("difference", "low", "high"))
+    low, high = sorted(ends)
+    digits = supported_digits(low, high, max(1, metric.digits - 2 * (scale > 1)))
+    text, *bounds = (written(value, digits) for value in (size, low, high))
+    of = "" if metric.key == results.metric.key else f" in {metric.name}"
+    return f"{text}{unit} worse{of} ({bounds[0]}–{bounds[1]})"
+
+
+def tested_metric(results: Results, test: JsonMapping) -> Metric:
+    """Return the figure that was tested, which may stand for the metric; see `plan.SAME_ORDER`."""
+    key = test.get("key", results.metric.key)
+    return next((figure for figure in results.figures if figure.key == key), results.metric)
+
+
+def is_clear(test: JsonMapping) -> bool:
+    """Return whether a difference is significant; see `is_significant`."""
+    return is_significant(*(test.get(name) for name in ("p_value", "low", "high")))
+
+
+def _cost_text(row: ResultRow) -> str:
+    """Return the seconds of a training and the time of a token, as the end of a sentence."""
+    clauses = []
+    if row.training_seconds:
+        clauses.append(f"was {row.learned or 'trained'} in {in_time(1000 * row.training_seconds)}")
+    if row.milliseconds_per_token:
+        clauses.append(f"takes {_token_text(row)}")
+    return f"; it {' and '.join(clauses)}" if clauses else ""
+
+
+def _token_text(row: ResultRow) -> str:
+    spread = f" ({in_time_range(*row.milliseconds_spread)})" if row.milliseconds_spread else ""
+    return f"{in_time(row.milliseconds_per_token or 0.0)} a token{spread}"
+
+
+def _two_digits(number: float) -> int:
+    """Return a number rounded down to two significant digits."""
+    scale = 10 ** max(0, math.floor(math.log10(max(number, 1))) - 1)
+    return int(number // scale * scale)
+
+
+# Trainings: their validations and conditions
+
+
+def held_out(row: ResultRow) -> list[JsonMapping]:
+    """Return the validations of a training in their order."""
+    return [point for point in row.held_out if point.get("value") is not None]
+
+
+def last_gain(row: ResultRow, results: Results) -> float | None:
+    """Return the relative gain of the last validation over the mean of the others in the last third of all validations.
+
+    None with fewer than `MIN_VALIDATIONS`, or if the change is not larger than the sampling error, which is half the
+    95 % interval of the last validation.
+    """
+    points = held_out(row)
+    if len(points) < MIN_VALIDATIONS or points[-1].get("low") is None or points[-1].get("high") is None:
+        return None
+    *earlier, last = [float(point["value"]) for point in points[-max(2, math.ceil(len(points) / 3)) :]]
+    before = sum(earlier) / len(earlier)
+    if not before or abs(last - before) <= (points[-1]["high"] - points[-1]["low"]) / 2:
+        return None
+    up = results.more_is_better(str(points[-1]["key"]))
+    return (last - before if up else before - last) / abs(before)
+
+
+def same_conditions(rows: Sequence[ResultRow]) -> bool:
+    """Return whether times and speeds of some rows can be compared: equal machines, equally disturbed."""
+    beside = [
+        sum(run["beside"] for run in row.runs) / len(row.runs)
+        for row in rows
+        if not row.counted and row.runs and all(run.get("beside") is not None for run in row.runs)
+    ]
+    is_even = not beside or max(beside) - min(beside) <= DISTURBED
+    return is_even and len(machine_kinds(rows)) <= 1
+
+
+def machine_kinds(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
+    """Return the layers by the machine that they were trained on, in words: ``AMD EPYC, 2 threads``."""
+    kinds: dict[str, list[str]] = {}
+    for row in rows:
+        for run in row.runs:
+            if machine := run.get("machine"):
+                device = "" if machine["device"] == "cpu" else f", {machine['device']}"
+                threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+                layers = kinds.setdefault(f"{machine['processor']}{device}, {threads}", [])
+                if row.layer not in layers:
+                    layers.append(row.layer)
+    return kinds

@@ -1,0 +1,338 @@
+"""The tables of a comparison page: all rows, their settings, the machine, and what the figures mean."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from ..evaluation.intervals import Metric, supported_digits, written
+from ..pages.page import Cell, Table
+from ..pages.wording import in_bytes, in_time, rounded, same_digits, sentence_case, short_name
+from .findings import Caveats, same_conditions, tested_metric
+from .results import ResultRow, Results
+
+MISSING = "–"
+BEYOND = 4
+"""The number of tokens beyond which the gain from context stands in the table."""
+Cells = list[str | Cell]
+
+
+class Column(NamedTuple):
+    """A column of the table: its heading, the value of a row, how all values are written, notes, and what is best.
+
+    ``ends`` are those of repeated measurements of a value, or of its interval. The best value is marked only where the
+    values are comparable, it is written differently from the others, and its ends do not overlap with theirs.
+    """
+
+    heading: str
+    value: Callable[[ResultRow], float | None]
+    written: Callable[[Sequence[float]], list[str]]
+    note: Callable[[ResultRow], str] = lambda row: ""
+    ends: Callable[[ResultRow], Sequence[float]] = lambda row: ()
+    best: Literal["min", "max", ""] = ""
+    is_comparable: bool = True
+
+
+def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType({})) -> Table:
+    """Return one row for each layer, best first; ``pages`` has the address that the name of a layer leads to."""
+    columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.ran)]
+    texts = [_texts(column, results.ran) for column in columns]
+    best = [_best(column, results, text) for column, text in zip(columns, texts, strict=True)]
+    cells: list[Cells] = []
+    for row in results.ranked:
+        figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
+        if not row.failed:
+            figures = [
+                Cell(text[row.layer], "best" * (layer == row.layer), column.note(row), value=column.value(row))
+                if row.layer in text
+                else MISSING
+                for column, text, layer in zip(columns, texts, best, strict=True)
+            ]
+        notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted, *filter(None, [row.lacking])]
+        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if results.is_tested else []
+        cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
+    headings = ["layer", *["rank"] * results.is_tested, *(column.heading for column in columns)]
+    directions = ["", *["min"] * results.is_tested, *(column.best for column in columns)]
+    caption = "Best first. Bold: best of the column, by more than the ranges below the values."
+    return Table(headings, cells, caption, range(1, len(headings)), best=directions)
+
+
+def _texts(column: Column, rows: Sequence[ResultRow]) -> dict[str, str]:
+    """Return the values of a column by layer, written alike."""
+    known = {row.layer: value for row in rows if (value := column.value(row)) is not None}
+    return dict(zip(known, column.written(list(known.values())), strict=True))
+
+
+def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
+    """Return the layer with the best value of a column; empty where the figures do not tell it from the others."""
+    rows = [row for row in results.ran if row.layer in texts and not row.lacking]
+    if not column.best or not column.is_comparable or len(rows) < 2:
+        return ""
+    sign = 1 if column.best == "max" else -1
+    first, second = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))[:2]
+    if texts[first.layer] == texts[second.layer]:
+        return ""
+    worst, other = ([sign * end for end in column.ends(row)] for row in (first, second))
+    return "" if worst and other and min(worst) <= max(other) else first.layer
+
+
+def _columns(results: Results) -> list[Column]:
+    metric = results.metric
+    direction: Literal["min", "max"] = "max" if metric.more_is_better else "min"
+    timed = same_conditions(results.ran)
+    columns = [
+        Column(
+            metric.name,
+            lambda row: row.value(metric.key),
+            lambda values: _alike(values, metric, [row.interval(metric.key) for row in results.measured]),
+            lambda row: metric.interval(row.metrics),
+            lambda row: row.interval(metric.key) or (),
+            direction,
+            results.is_tested,
+        ),
+        _difference(results),
+        Column("parameters", lambda row: row.parameters, lambda values: [f"{value:,.0f}" for value in values]),
+        Column(
+            "training (s)",
+            lambda row: row.training_seconds,
+            same_digits,
+            lambda row: "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs",
+        ),
+        Column(
+            "training tokens/s",
+            lambda row: None if row.counted else row.tokens_per_second,
+            lambda values: [rounded(value) for value in values],
+            ends=lambda row: [value for run in row.runs if (value := run.get("tokens_per_second"))],
+            best="max",
+            is_comparable=timed and len(results.seeds) > 1,  # one training is no repetition
+        ),
+        Column(
+            "ms per token",
+            lambda row: row.milliseconds_per_token,
+            same_digits,
+            lambda row: " to ".join(same_digits(list(row.milliseconds_spread))),
+            lambda row: row.milliseconds_spread,
+            "min",
+            timed,
+        ),
+        Column("memory", lambda row: row.memory_bytes, lambda values: list(map(in_bytes, values)), best="min"),
+        Column("state", lambda row: row.state_bytes.get("1000"), lambda v: list(map(in_bytes, v)), best="min"),
+        Column("on disk", lambda row: row.disk_bytes, lambda values: list(map(in_bytes, values)), best="min"),
+    ]
+    return [*columns, _use_of_context(results)]
+
+
+def _difference(results: Results) -> Column:
+    tests = {row.layer: row.difference for row in results.measured if row.is_tested}
+    metric = tested_metric(results, next(iter(tests.values()), {}))
+    scale, unit = (100.0, " (points)") if metric.is_fraction else (1.0, "")
+    of = "" if metric.key == results.metric.key else f" in {metric.key}"
+    bounds = [(scale * test["low"], scale * test["high"]) for test in tests.values() if test.get("low") is not None]
+    digits = max((supported_digits(*ends, 4) for ends in bounds), default=2)
+
+    def text(value: float) -> str:
+        return written(scale * value, digits, signed=True).replace("-", "−")
+
+    return Column(
+        f"difference{of} from the best{unit}",
+        lambda row: tests.get(row.layer, {}).get("difference"),
+        lambda values: [text(value) for value in values],
+        lambda row: (
+            ""
+            if (test := tests.get(row.layer, {})).get("low") is None
+            else f"{text(test['low'])} to {text(test['high'])}"
+        ),
+    )
+
+
+def _use_of_context(results: Results) -> Column:
+    """Return the bits that context gains, or the figure at the largest distance or length."""
+    distance = results.at_distance()
+    if distance.kind == "context":
+        return Column(
+            f"bits a token from context beyond {BEYOND}",
+            lambda row: (row.distance.gain_beyond(BEYOND) or {}).get("bits"),
+            lambda values: [f"{value:.2f}".replace("-", "−") for value in values],
+            lambda row: (
+                ""
+                if (gain := row.distance.gain_beyond(BEYOND)) is None
+                else f"{gain['low']:.2f} to {gain['high']:.2f}".replace("-", "−")
+            ),
+        )
+    farthest = max((far for row in results.rows for far, _ in row.distance.points), default=0)
+    return Column(
+        f"{distance.of}, at {farthest} {distance.unit}",
+        lambda row: row.distance.values.get(str(farthest)),
+        lambda values: [f"{value:.3g}" for value in values],
+        lambda row: row.distance.written(farthest)[1] if str(farthest) in row.distance.values else "",
+    )
+
+
+def column_texts(results: Results, metric: Metric) -> dict[str, str]:
+    """Return a figure of all rows that have it by layer, written with the same digits."""
+    known = {row.layer: value for row in results.ran if (value := row.value(metric.key)) is not None}
+    bounds = [row.interval(metric.key) for row in results.ran]
+    return dict(zip(known, _alike(list(known.values()), metric, bounds), strict=True))
+
+
+def _alike(values: Sequence[float], metric: Metric, bounds: Sequence[tuple[float, float] | None]) -> list[str]:
+    """Write values of a metric with the same digits: those that the interval in the middle supports."""
+    supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds if ends)
+    digits = supported[len(supported) // 2] if supported else metric.digits
+    return [written(value, digits) for value in values]
+
+
+def metrics_table(results: Results) -> Table | None:
+    """Return every figure of the task with its interval; None where there is only the metric."""
+    rows = [row for row in results.ranked if not row.failed]
+    figures = [figure for figure in results.figures if any(row.value(figure.key) is not None for row in rows)]
+    if len(figures) < 2:
+        return None
+    columns = {figure.key: column_texts(results, figure) for figure in figures}
+    cells: list[Cells] = [
+        [
+            row.layer,
+            *(
+                Cell(columns[f.key][row.layer], note=f.interval(row.metrics), value=row.value(f.key))
+                if row.layer in columns[f.key]
+                else MISSING
+                for f in figures
+            ),
+        ]
+        for row in rows
+    ]
+    best = ["", *("max" if figure.more_is_better else "min" for figure in figures)]
+    headings = ["layer", *(figure.name for figure in figures)]
+    return Table(headings, cells, "All figures of the task, with 95 % intervals.", range(1, len(headings)), best=best)
+
+
+def seeds_table(results: Results) -> Table | None:
+    """Return the metric of every seed; None where there is one seed."""
+    metric, cells = results.metric, list[Cells]()
+    for row in results.ranked:
+        by_seed = {run["seed"]: run["metrics"].get(metric.key) for run in row.runs}
+        values = [value for value in by_seed.values() if value is not None]
+        if values:
+            bounds = row.interval(metric.key)
+            known = [by_seed.get(seed) for seed in results.seeds]
+            shown = [MISSING if value is None else metric.written(value, bounds) for value in known]
+            cells.append([row.layer, *shown, metric.written(max(values) - min(values), bounds)])
+    if not cells or len(results.seeds) < 2:
+        return None
+    headings = ["layer", *(f"seed {seed}" for seed in results.seeds), "range"]
+    return Table(headings, cells, f"{sentence_case(metric.name)} of each seed.", range(1, len(headings)))
+
+
+def trials_table(results: Results) -> Table | None:
+    """Return the learning rates that were tried, the chosen one marked; None where none were tried."""
+    rows = [row for row in results.ranked if row.tried]
+    rates = sorted({trial["learning_rate"] for row in rows for trial in row.tried})
+    cells: list[Cells] = []
+    for row in rows:
+        values = {trial["learning_rate"]: trial.get("value") for trial in row.tried}
+        texts = {rate: "failed" if value is None else f"{value:.4g}" for rate, value in values.items()}
+        chosen = row.learning_rate
+        cells.append([row.layer, *(Cell(texts.get(rate, MISSING), "best" * (rate == chosen)) for rate in rates)])
+    caption = "The validation figure of each learning rate that was tried; bold: the one that was used."
+    headings = ["layer", *(f"{rate:g}" for rate in rates)]
+    return Table(headings, cells, caption, range(1, len(headings))) if rows else None
+
+
+def settings_table(results: Results) -> Table:
+    """Return the sizes and options of each layer, and its paper."""
+    cells: list[Cells] = []
+    for row in results.ranked:
+        if row.failed:
+            continue
+        run = next(iter(row.runs), {})  # all seeds have the same sizes
+        numbers = (row.embedding_size, row.hidden_size, row.num_layers, run.get("steps"), run.get("tokens"))
+        texts = [MISSING if number is None else f"{number:,.0f}" for number in numbers]
+        options = ", ".join(f"{key} {_option(value)}" for key, value in row.options.items())
+        rate = MISSING if row.learning_rate is None else f"{row.learning_rate:g}"
+        cells.append([row.layer, *texts, rate, options or MISSING, row.keeps or MISSING, row.paper or MISSING])
+    headings = [
+        "layer",
+        "embedding",
+        "hidden",
+        "layers",
+        "steps",
+        "tokens",
+        "learning rate",
+        "options",
+        "keeps",
+        "paper",
+    ]
+    return Table(headings, cells, "Sizes and options, and what each layer keeps of a text.", range(1, 7))
+
+
+def _option(value: object) -> str:
+    """Return the value of an option as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def equal_table(results: Results) -> Table:
+    """Return what was equal for all trained layers, and what was not."""
+    caveats, tokenizer = Caveats.of(results), results.section("tokenizer")
+    size = tokenizer.get("vocabulary_size")
+    rows = {
+        "budget": caveats.setup.budget,
+        "spent": caveats.spent,
+        "parameters": caveats.setup.parameters,
+        "tokenizer": ", ".join(filter(None, [tokenizer.get("kind"), f"{size:,} entries" if size else ""])),
+        "training data": caveats.setup.data,
+        "measured on": caveats.setup.measured_on,
+        "seeds": ", ".join(map(str, results.seeds)),
+        "learning rate": f"the best of {results.values['tune']} for each layer"
+        if results.values.get("tune")
+        else "the default of each layer, or the one that was set",
+    }
+    return Table(["of all trained layers", ""], [[*row] for row in rows.items() if row[1]], "The same for all.")
+
+
+def tests_table(results: Results) -> Table:
+    """Return how the intervals were computed, and how two layers were compared."""
+    how = results.section("interval")
+    count = f"{how['count']:,} " if how.get("count") else ""
+    rows = [["95 % interval", f"{how['method']} of {count}{how['over']}"]] if how else []
+    if results.is_tested:
+        seeds = " The items of all seeds are resampled together." if len(results.seeds) > 1 else ""
+        paired = (
+            "paired bootstrap, both on the same resamples; significant if p ≤ 0.05 and the 95 % interval excludes 0."
+            + seeds
+        )
+        rows.append(["difference of two layers", f"{paired} Not corrected for the number of layers."])
+        rows.append(["rank", "a rank begins with the first layer that differs significantly from the leader before it"])
+    covered = "other texts" + (" and the seeds that were run" if len(results.seeds) > 1 else ", not other seeds")
+    rows.append(["covers", covered])
+    return Table(["", "how"], rows, "How intervals and tests were computed.")
+
+
+def machine_table(results: Results) -> Table:
+    """Return the machine, the versions and the date."""
+    rows = dict(results.section("machine"))
+    if rows.get("memory_bytes"):
+        rows["memory"] = in_bytes(rows.pop("memory_bytes"))
+    rows |= results.section("versions")
+    rows |= {"finished": results.values.get("finished"), "took": in_time(1000 * (results.values.get("seconds") or 0))}
+    cells: list[Cells] = [[str(name), str(value)] for name, value in rows.items() if value is not None]
+    return Table(["fact", "value"], cells, "The machine, the versions and the date.")
+
+
+def meanings_table(results: Results) -> Table:
+    """Return what the figures of the page mean."""
+    metric, distance = results.metric, results.at_distance()
+    work = results.values.get("timed_work", "reading and answering")
+    meanings = {
+        metric.name: f"{'higher' if metric.more_is_better else 'lower'} is better; measured on "
+        f"{short_name(str(results.section('data').get('measured_on') or 'held-out data'))}",
+        "training (s)": "seconds of training, without validations",
+        "parameters": "all numbers that are learned, with embeddings and the output layer",
+        "memory": "the peak of the training process above that of the idle program",
+        "state": "bytes that must be kept of one text to continue it, after 1,000 tokens; 1 kB is 1,000 bytes",
+        "ms per token": f"the time of {work}, one text at a time, per token: median and middle half of the repetitions",
+    }
+    if distance.kind:
+        count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
+        meanings["use of context" if distance.kind == "context" else distance.of] = f"{distance.name}{count}"
+    return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")
