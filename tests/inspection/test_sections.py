@@ -39,7 +39,7 @@ def test_a_small_effect_is_not_drawn_as_a_large_one(inspected, monkeypatch) -> N
     lens, gain = reading.lenses[0], float(np.log2(0.95 / 0.91))
     assert lens.shades(2) == [pytest.approx(gain / FULL_EFFECT), 0.0]
     assert lens.notes == ["Without it, P(yes) falls from 95 % to 91 %.", "Without it, P(yes) rises to 96 %."]
-    assert reading.answers[0].text == "yes 95 %"
+    assert reading.answers[0].text == "yes 95 %, then no 5 %"
     assert reading.tiles[0].value == quoted("w0")
 
 

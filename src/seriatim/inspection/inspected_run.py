@@ -161,11 +161,6 @@ def prepare(
     if not text.strip():
         raise EmptyError("the text is empty; give some with --text or --text-file")
     text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
-    if run.answering is not run.model:
-        notes = [
-            *notes,
-            f"This run answers with its network and its simple baseline together; sections about {ALONE} say so.",
-        ]
     return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

@@ -4,6 +4,7 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +96,7 @@ def inspect(
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
+    path: str | Path
     read = functools.partial(prepare, text=text, beam=beam, data=data, file_format=file_format)
     if isinstance(run, Sequence) and not isinstance(run, str):
         if permute:
@@ -102,18 +104,18 @@ def inspect(
         several = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
         check_together(several)
         names = distinct_names([each.path for each in several])
-        path = Path(out or page_name(names))
+        path = page_name(names) if out is None else out
         file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
         for each in several:
             with naming(each.place):
                 screens.append(first_screen(read(each.reading(fields or {}))))
         pages = [os.path.relpath(each.path / PAGE, file.parent) for each in several]
-        return write_together(screens, names, path, pages=pages, links=links)
+        return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
 
     # The file is checked before any work, which may take minutes.
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
-    path = opened.path / PAGE if out is None else Path(out)
+    path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = check_file(path, PAGE_KIND, inputs, of_run=opened.path)
@@ -238,7 +240,8 @@ def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
 def _lead(inspected: InspectedRun) -> str:
     model, parameters = inspected.run.config.model, inspected.run.summary.get("parameters", 0)
     size = f", {parameters:,} parameters" if parameters else ""
-    return f"A {inspected.explainer.wording.title} ({model.layer}{size})."
+    both = f" It answers together with its simple baseline; sections about {ALONE} say so."
+    return f"A {inspected.explainer.wording.title} ({model.layer}{size}).{both if inspected.is_blended else ''}"
 
 
 def read_whole(source: str, *, strict: bool) -> str:

@@ -223,7 +223,7 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
             effect.bits().tolist(),
             FULL_EFFECT,
             "bits",
-            f"How much log₂ P({label}) falls when that token alone is removed.",
+            "How much log₂ of the probability of the label falls when that token alone is removed.",
             ends=("no effect", "large effect"),
             notes=[" ".join(told(EFFECT, fact)) for fact in facts],
             details=[_most_likely(effect, row) for row in effect.without],
@@ -233,10 +233,10 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     if effect.prefixes is not None:
         lenses.append(
             Values(
-                f"P({label}) so far",
+                "label so far",
                 effect.prefixes[:, effect.predicted].tolist(),
                 1.0,
-                sentence="The probability of the label if the text ended with the selected token.",
+                sentence="The probability of the label if the text ended with that token.",
                 details=[_most_likely(effect, row) for row in effect.prefixes],
                 details_name="Labels so far:",
             )
@@ -244,9 +244,8 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
 
     # The label of the run, its probabilities, and what the network says if that differs.
     reference = inspected.reference_answer()
-    listed = ", ".join(f"{name} {percent(value)}" for name, value in _most_likely(effect, effect.answer)[1:])
-    answers = [Sample("Label", f"{answer} {percent(effect.answer.max())}", mark=_mark([answer], reference))]
-    answers += [*_gold(reference), *([Sample("Other labels", listed)] if listed else [])]
+    listed = ", then ".join(f"{name} {percent(value)}" for name, value in _most_likely(effect, effect.answer)[:2])
+    answers = [Sample("Label", listed, mark=_mark([answer], reference)), *_gold(reference)]
     if answer != label:
         answers.append(Sample(f"{ALONE.capitalize()}, which the lenses show", f"{label} {percent(effect.full.max())}"))
     strongest = facts[int(effect.without[:, effect.predicted].argmin())]
