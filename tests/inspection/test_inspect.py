@@ -94,6 +94,9 @@ def test_sections_without_meaning_are_replaced_by_a_sentence(inspected, tmp_path
     assert "this model has no layers, so that there is no gradient" in pages["ngram"]
     assert "no layer of this model has attention" in pages["ngram"]
     assert "counts treat every word as different" in pages["ngram"]
+    assert "The state takes" not in pages["classify"], "it reads from both sides"
+    assert re.search(r"Means over \d+ windows of \d+ tokens of the held-out data", pages["lm"])
+    assert "What a shorter context costs" in pages["lm"]
     for name, page in pages.items():
         (_, *sections) = page.split("<section ")
         assert all(len(re.findall("<p|<table|<figure|<pre", section)) for section in sections), f"{name}: empty section"
@@ -223,7 +226,7 @@ def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.Monkey
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
     monkeypatch.setattr("seriatim.inspection.alignment.MAX_MAP", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
-    assert "first 4" in cut.limits
+    assert cut.limits.startswith("The first 4 of")
     assert cut.target_tokens[-1] != "</s>", "the end of an answer is not where its map is cut off"
     with refused("unsupported", "alignment"):
         aligned_map(Aligned("greedy", "", 0.0))
@@ -261,7 +264,7 @@ def test_nothing_is_computed_from_an_infinite_loss(tmp_path: Path) -> None:
     html = result.path.read_text()
     assert '"Infinity"' in html
     assert "probability zero for" in html
-    assert "that with the full context" not in html
+    assert "What a shorter context costs" not in html, "the loss with the full context is infinite"
 
 
 GIVEN = {"beam": 2, "data": None, "file_format": None}

@@ -65,8 +65,8 @@ def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypat
     monkeypatch.setattr(run, "task", dataclasses.replace(run.task, explain=explain))
     page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
     assert "A rater (leaky" in page
-    assert "Gradient flow of layer 1" in page
+    assert "how far back it reaches" in page
     assert "Map of the embeddings" in page
-    assert "Means of the gates" in page
+    assert "Units and gates" in page
     assert "the probability of the answer depends on each token" in page
     assert "the task rate offers no probabilities of single tokens" in page
