@@ -7,8 +7,7 @@ import pytest
 
 import seriatim
 from seriatim.inspection.inspected_run import explainer_of, prepare
-from seriatim.inspection.surprisal import label_effect_section, surprisal_section
-from seriatim.pages.page import Table
+from seriatim.inspection.surprisal import read_text
 from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TAGS, write_data
@@ -44,7 +43,7 @@ def _uncompiled():
 
 
 @pytest.mark.exhaustive
-def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path: Path) -> None:
+def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     run = blended["classify"]
     rows = [line.split("\t") for line in Path(run.config.data.test).read_text().splitlines()[1:]]
     explainer = explainer_of(run)
@@ -56,19 +55,12 @@ def test_the_label_is_that_of_the_run(blended: dict[str, seriatim.Run], tmp_path
     (answer,) = run.predict([text], details=True)
     effect = explainer.label_effect(text)
     assert effect.answer.tolist() == pytest.approx(list(answer["probabilities"].values()), abs=1e-6)
-    content = label_effect_section(prepare(run, text, **GIVEN))
-    assert content.summary[0].startswith(f"answer: {label} (")
-    assert f"the network alone answers {alone(text)} (" in content.summary[0]
-    assert content.blocks[0].text.startswith(f"Predicted label: {label} (")
-    assert f"The network alone: {alone(text)} (" in content.blocks[0].text
-    assert "the prediction is correct" in content.blocks[1].text
-    assert content.blocks[2].text == "The rest of this section is about the network alone."
-    html = seriatim.inspect(run, text, out=tmp_path / "a.html").path.read_text()
-    for section in ("influence", "gates", "embeddings", "gradient-flow", "memory"):
-        assert (
-            "This section is about the network alone."
-            in html.split(f'<section id="{section}"')[1].split("</h2>")[1][:80]
-        )
+    reading = read_text(prepare(run, text, **GIVEN))
+    first, gold, *_, last = reading.answers
+    assert first.text.startswith(f"{label} ")
+    assert (first.mark, gold.text) == ("right", label)
+    assert last.text.startswith(f"{alone(text)} ")
+    assert "network alone" in last.heading
 
 
 def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
@@ -78,11 +70,13 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     scores = subject.explainer.token_scores(SENTENCE)
     assert list(scores.answers) == answer["tags"] == [TAGS.get(word, "X") for word in SENTENCE.split()]
     assert [2**-score.bits for score in scores.scores] == pytest.approx(answer["probabilities"], abs=1e-5)
-    tables = [part for part in surprisal_section(subject).blocks if isinstance(part, Table)]
+    reading = read_text(subject)
     alone = subject.explainer.inputs.target_names(subject.explainer.examples(SENTENCE)[0])
-    differing = [list(row) for row in zip(SENTENCE.split(), answer["tags"], alone, strict=True) if row[1] != row[2]]
-    assert differing
-    assert [table.rows for table in tables if "network alone" in table.caption] == [differing]
+    assert any(tag != other for tag, other in zip(answer["tags"], alone, strict=True))
+    tokens = reading.layout.rows[0].tokens
+    for token, note, tag, other in zip(tokens, reading.lenses[0].notes, answer["tags"], alone, strict=True):
+        assert token.above == tag
+        assert note.endswith(f"; the network alone answers {other}") == (tag != other)
 
 
 def test_surprisal_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:

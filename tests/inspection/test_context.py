@@ -18,7 +18,7 @@ from seriatim.inspection.context_section import excess_of_text, memory_section
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
 from seriatim.pages.chart import Chart
-from seriatim.pages.page import Folded, PageBlock
+from seriatim.pages.page import PageBlock
 from seriatim.recurrence import uncompiled
 
 from .inspected import SENTENCE, TEXTS
@@ -142,25 +142,6 @@ def test_the_state_of_a_decoder_is_drawn_against_its_source(inspected) -> None:
     for tokens, size in zip(series.x, series.y, strict=True):
         assert size == state_bytes(run.model.encode(torch.zeros(1, tokens, dtype=torch.long)))
     assert series.y[-1] > series.y[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("lm", ["layer 1: gru, state"]),
-        ("lm-lines", ["layer 1: lstm, hidden", "layer 1: lstm, cell"]),
-        ("lm-words", ["layer 1: transformer, kept", "layer 1: transformer, seen"]),
-        (
-            "seq2seq-heads",
-            [f"decoder, layer 1: {part}" for part in ("transformer, kept", "transformer, seen")]
-            + [f"decoder, layer 1: cross attention, {part}" for part in ("kept", "lengths")],
-        ),
-    ],
-)
-def test_parts_of_a_state_are_named_by_their_layers(inspected, name: str, parts: list[str]) -> None:
-    content = memory_section(prepare(inspected[name], TEXTS.get(name, SENTENCE), **GIVEN))
-    (table,) = next(part.blocks for part in content.blocks if isinstance(part, Folded))
-    assert [row[0] for row in table.rows][: len(parts)] == parts
 
 
 def test_items_keep_their_own_words(inspected, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from seriatim.inspection.gates import (
     gates,
     gates_section,
     recorded_gates,
-    unit_figure,
+    state_chart,
     unit_numbers,
     unit_stepper,
 )
@@ -102,8 +102,7 @@ def test_the_units_that_vary_most_are_chosen() -> None:
     deviations = layer(inputs)[0][0].std(0)
     assert found.units == deviations.argsort(descending=True)[:3].tolist()
     assert (found.size, found.states, found.gates) == (layer.output_size, ("h",), ())
-    chart = unit_figure(found)
-    assert isinstance(chart, Chart)
+    chart = state_chart(found)
     assert [list(series.y) for series in chart.series] == [found.of(unit, "h") for unit in range(3)]
     assert numbers_of(layer, inputs[:, :1]) is None, "one token has no variation"
     assert numbers_of(build("bare-mamba"), inputs) is None, "its state is a matrix"
@@ -227,8 +226,8 @@ def test_every_token_has_its_experts(texts: dict[str, str], tmp_path: Path) -> N
         torch.testing.assert_close(choices.weights.sum(1), torch.ones(7))
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("lm", [Stepper, Switch]), ("lm-lines", [Stepper, Switch])])
+@pytest.mark.parametrize(("name", "kinds"), [("lm", [Stepper, Chart, Switch]), ("lm-lines", [Stepper, Chart, Switch])])
 def test_the_section_begins_with_the_units(inspected, name: str, kinds: list[type]) -> None:
     parts = gates_section(prepare(inspected[name], SENTENCE, beam=1, data=None, file_format=None)).blocks
-    assert [type(part) for part in parts[:2]] == kinds
+    assert [type(part) for part in parts[:3]] == kinds
     assert isinstance(parts[-1], Folded)

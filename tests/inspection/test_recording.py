@@ -12,7 +12,7 @@ import seriatim
 from seriatim.compiler.module_cache import HOOKS
 from seriatim.inspection.alignment import Aligned, aligned_map
 from seriatim.inspection.attention_maps import attention_map, attention_maps
-from seriatim.inspection.gates import experts_map, gate_chart, gate_map, gates, unit_figure
+from seriatim.inspection.gates import experts_map, gate_chart, gates, gates_switch
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_chart
 from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
@@ -149,14 +149,13 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
     flow, opened, maps = (inspect(run, TEXT) for inspect in (gradient_flow, gates, attention_maps))
     figures = [
         *map(gradient_flow_chart, flow.layers),
-        *map(gate_map, opened.gates),
         *map(gate_chart, opened.gates),
-        *(chart for units in opened.units for _, chart in unit_figure(units).choices),
+        *(chart for units in opened.units for _, chart in gates_switch(units).choices),
         *map(experts_map, opened.choices),
         *map(attention_map, maps.maps),
         aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), has_noise=True),
     ]
-    assert len(figures) == 14
+    assert len(figures) == 11
     for i, figure in enumerate(figures):
         assert draw(figure, f"figure-{i}").svg.startswith("<svg")
 

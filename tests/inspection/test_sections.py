@@ -99,8 +99,8 @@ def test_lines_of_the_lead_say_what_they_are_about(inspected) -> None:
 def test_the_units_of_gates_are_lenses(inspected) -> None:
     subject = prepare(inspected["lm"], SENTENCE, **GIVEN)
     lenses = gates_section(subject).lenses
-    assert len(lenses) == 3
-    assert all(lens.full == 1.0 and "of 16 units" in lens.sentence for lens in lenses)
+    assert len(lenses) == 2, "a GRU has two gates"
+    assert all(lens.full == 1.0 and "of 8 units" in lens.sentence for lens in lenses)
     assert all(len(lens.values) <= read_text(subject).layout.size for lens in lenses)
 
 

@@ -5,7 +5,7 @@ import torch
 
 import seriatim
 from seriatim.core.state import State, state_bytes
-from seriatim.inspection.context_section import state_costs
+from seriatim.inspection.context_section import state_sizes
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.models import LanguageModel
 from seriatim.tasks.explainer import StateReader
@@ -25,27 +25,27 @@ def text_reader(model: LanguageModel) -> StateReader:
 
 
 @pytest.mark.parametrize("name", ["lstm", "mamba", "self-attention", "transformer", "prior"])
-def test_costs_are_the_bytes_of_real_states(name: str) -> None:
-    model, sizes = model_of(name, num_layers=2), (1, 10, 1200)
-    costs = state_costs(text_reader(model), sizes=sizes)
+def test_sizes_are_the_bytes_of_real_states(name: str) -> None:
+    model = model_of(name, num_layers=2)
+    found = state_sizes(text_reader(model))
     with torch.no_grad():
-        for size in sizes:
+        for size in found:
             state = model.advance(torch.zeros(1, size, dtype=torch.long), model.initial_state(1))
-            assert sum(cost.sizes[size] for cost in costs) == state_bytes(state)
-    assert any(cost.growth == "grows" for cost in costs) == (name in ("self-attention", "transformer"))
+            assert found[size] == state_bytes(state)
+    assert (found[1_000] > found[1]) == (name in ("self-attention", "transformer"))
 
 
 def test_a_window_bounds_the_state() -> None:
-    costs = state_costs(text_reader(model_of("self-attention", window=50)))
-    (window,) = (cost for cost in costs if cost.growth != "constant")
-    assert window.growth == "bounded"
-    assert window.sizes[10_000] == window.sizes[1_000] == 49 * window.sizes[1]
-    learned = state_costs(text_reader(model_of("transformer", position="learned", max_length=64)), positions=64)
-    assert {tuple(cost.sizes) for cost in learned} == {(1, 10)}
+    found = state_sizes(text_reader(model_of("self-attention", window=50)))
+    assert found[1_000] == found[100] > found[10]
+    learned = state_sizes(text_reader(model_of("transformer", position="learned", max_length=64)), positions=64)
+    assert list(learned) == [1, 10]
 
 
-def test_a_decoder_is_measured_after_a_source(inspected) -> None:
-    reader = explainer_of(inspected["seq2seq-heads"]).state_reader()
+def test_a_decoder_is_measured_by_its_source(inspected) -> None:
+    run = inspected["seq2seq-heads"]
+    reader = explainer_of(run).state_reader()
     assert reader.source == SOURCE_TOKENS
-    assert f"a source of {SOURCE_TOKENS} tokens" in reader.text
-    assert {cost.growth for cost in state_costs(reader)} >= {"constant", "grows"}
+    found = state_sizes(reader)
+    for tokens, size in found.items():
+        assert size == state_bytes(run.model.encode(torch.zeros(1, tokens, dtype=torch.long)))

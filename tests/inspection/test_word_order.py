@@ -53,9 +53,7 @@ def effect_of(inspected, layer: str, monkeypatch: pytest.MonkeyPatch, **options)
     return order_effect(run, f"{SENTENCE} {SENTENCE}", permutations=4)
 
 
-def test_saturated_attention_is_the_reason_that_earlier_tokens_have_no_effect(
-    inspected, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saturated_attention_gives_earlier_tokens_no_effect(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
     """The score of bare self-attention is x·x: with long vectors, a token attends to its equals alone."""
     run, text = inspected["lm-words"], f"{SENTENCE} {SENTENCE}"
     torch.manual_seed(0)
@@ -64,15 +62,11 @@ def test_saturated_attention_is_the_reason_that_earlier_tokens_have_no_effect(
     spread = order_effect(run, text, permutations=4)
     model.embedding.weight.data.mul_(30)
     saturated = order_effect(run, text, permutations=4)
-    assert spread.on_itself < 0.95
     assert spread.without > 1e-3
-    assert saturated.on_itself == pytest.approx(1)
     assert saturated.without <= SAME
     facts, other = (OrderFacts(effect, "the prediction") for effect in (saturated, spread))
-    assert (facts.has_none, facts.is_saturated) == (True, True)
-    assert (other.has_none, other.is_saturated) == (False, False)
-    assert (len(told(STATEMENTS, facts)), len(told(STATEMENTS, other))) == (2, 1)
-    assert effect_of(inspected, "gru", monkeypatch).on_itself is None
+    assert (facts.has_none, other.has_none) == (True, False)
+    assert len(told(STATEMENTS, facts)) == len(told(STATEMENTS, other)) == 1
 
 
 @pytest.mark.parametrize("name", LAYERS)

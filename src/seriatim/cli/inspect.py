@@ -54,8 +54,8 @@ def add_inspect(parser: Parser) -> None:
 def inspect(options: argparse.Namespace) -> None:
     """Write a page on a model and a text, and print its main findings."""
     from ..comparison.inspected_rows import inspect_rows, is_comparison, links_of_run
-    from ..inspection.inspection import inspect as inspect_runs
-    from ..inspection.inspection import inspect_run, read_whole
+    from ..inspection.inspection import inspect as write_page
+    from ..inspection.inspection import read_whole
     from ..training.run_files import PAGE, check_file
 
     if (options.text is None) == (options.text_file is None):
@@ -63,28 +63,26 @@ def inspect(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_file(options.out, PAGE, (options.text_file,))
     # The same page is written for one run, or for every row of a comparison.
-    given = {
-        "text": options.text if options.text is not None else read_whole(options.text_file, strict=options.strict),
-        "data": options.data,
-        "file_format": options.format,
-        "fields": options.fields,
-        "beam": options.beam,
-        "permute": options.permute,
-        "allow_code": allowed(options),
-    }
+    page = functools.partial(
+        write_page,
+        text=options.text if options.text is not None else read_whole(options.text_file, strict=options.strict),
+        data=options.data,
+        file_format=options.format,
+        fields=options.fields,
+        beam=options.beam,
+        permute=options.permute,
+        allow_code=allowed(options),
+    )
     comparison = next((run for run in options.runs if is_comparison(run)), None)
     if comparison is not None:
         if len(options.runs) > 1:
             raise ConflictError(f"inspect: {comparison} is a comparison; give it alone, or name runs in its folder")
         if options.out is not None:
             raise ConflictError("--out: the pages of a comparison lie in the folders of its runs; leave it out")
-        lines: list[object] = list(inspect_rows(comparison, functools.partial(inspect_run, **given)))
-    elif len(options.runs) > 1:
-        together = inspect_runs(options.runs, out=options.out, **given)
-        lines = [*together.summary, together.path]
+        lines: list[object] = list(inspect_rows(comparison, page))
     else:
-        (run,) = options.runs
-        links = links_of_run(run) if options.out is None else []  # these are relative to the run's folder
-        result, _ = inspect_run(run, out=options.out, links=links, **given)
+        run, *others = options.runs
+        links = [] if others or options.out is not None else links_of_run(run)  # relative to the run's folder
+        result = page(options.runs if others else run, out=options.out, links=links)
         lines = [*result.summary, result.path]
     write_out([f"{printable(str(line))}\n" for line in lines])

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from ..core.errors import DamagedError, EmptyError, InputError, MissingError
 from ..core.json_object import JsonMapping
-from ..inspection.first_screen import FirstScreen
 from ..inspection.together import PAGE, Inspection, write_together
 from ..pages.page import Link, with_links, write_page
 from ..storage.files import read_json
@@ -23,7 +22,7 @@ def is_comparison(folder: str | Path) -> bool:
     return (Path(folder) / "comparison.yaml").is_file()
 
 
-def inspect_rows(folder: str | Path, inspect: Callable[[Path], tuple[Inspection, FirstScreen]]) -> list[Path]:
+def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> list[Path]:
     """Inspect the first run of each layer of a comparison, and link the pages with each other.
 
     The pages are `PAGE` in the folders of the runs, and one on all of them in that of the comparison, whose report is
@@ -31,7 +30,7 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], tuple[Inspection,
 
     Args:
         folder: of a finished comparison.
-        inspect: `inspect_run` with all arguments but the run; called with the folder of each run.
+        inspect: `seriatim.inspect` with all arguments but the run; called with the folder of each run.
 
     Returns:
         The pages, that on all of the runs last.
@@ -47,7 +46,7 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], tuple[Inspection,
     if not (folder / RESULTS).is_file():
         raise MissingError(f"{folder}: the comparison is not finished; continue it with {_resume(folder)}")
     results, runs = _results(folder)
-    inspected: dict[str, tuple[Inspection, FirstScreen]] = {}
+    inspected: dict[str, Inspection] = {}
     last: InputError = EmptyError(f"{folder}: no layer was trained; see {RESULTS}")
     for layer, run in runs.items():
         try:
@@ -60,17 +59,17 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], tuple[Inspection,
 
     # The report leads to the pages that exist, so that it is written again.
     write_report(folder, results)
-    for layer, (page, _) in inspected.items():  # once it is known which pages there are
+    for layer, page in inspected.items():  # once it is known which pages there are
         others = {other: runs[other] for other in inspected if other != layer}
         write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(folder, others)))
     together = write_together(
-        [screen for _, screen in inspected.values()],
+        [screen for page in inspected.values() for screen in page.screens],
         list(inspected),
         folder / PAGE,
         pages=[f"runs/{runs[layer]}/{PAGE}" for layer in inspected],
         links=[Link("the comparison", REPORT)] if (folder / REPORT).is_file() else [],
     )
-    return [*(page.path for page, _ in inspected.values()), together.path]
+    return [*(page.path for page in inspected.values()), together.path]
 
 
 def _resume(folder: Path) -> str:

@@ -131,5 +131,5 @@ def alignment_section(inspected: InspectedRun) -> SectionBody:
     has_noise = (inspected.run.config.data.train or "").startswith("builtin:reversal")
     maps = [(each.search, aligned_map(each, has_noise=has_noise)) for each in answers if each.weights]
     if not maps:
-        return SectionBody([Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])
+        return SectionBody([*blocks, Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])
     return SectionBody([*blocks, Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])

@@ -27,8 +27,8 @@ from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, inside, primitive_layers, run_once, top_layers
 
-MAX_TOKENS = 64
-"""Tokens of a map; its size grows with their square."""
+MAX_TOKENS, SHOWN_TOKENS = 128, 32
+"""Tokens of a map, and those of a page, where the maps of two heads stand side by side."""
 MAX_MAP = 256
 """Largest number of tokens of a map; for more, attention splits its queries into blocks."""
 MAX_LAYERS, OPEN_LAYERS = 12, 2
@@ -218,7 +218,7 @@ MEANING = (
 
 def attention_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on attention: all heads of the first layers, with the other layers folded."""
-    result = attention_maps(inspected.run, inspected.item)
+    result = attention_maps(inspected.run, inspected.item, max_tokens=SHOWN_TOKENS)
     if not result.maps:
         raise NotSupportedError("no layer of this model has attention")
     maps = [attention_map(each, caption=result.limits) for each in result.maps[:MAX_LAYERS]]

@@ -168,7 +168,7 @@ def embedding_map(result: Embeddings) -> Chart:
 CAPTION = (
     Statement[Embeddings](
         lambda result: True,
-        "The nearest of the {candidates:,} most frequent tokens, by the cosine of their embeddings.",
+        "The nearest of {candidates:,} tokens that occur, by the cosine of their embeddings.",
     ),
     Statement[Embeddings](
         lambda result: result.is_above_chance, "Shuffled embeddings have a nearest neighbour above {chance:.2f} in 1 %."

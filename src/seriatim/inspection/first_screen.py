@@ -12,6 +12,7 @@ from ..pages.opening import Banner, Tile, Tiles
 from ..pages.page import PageBlock, Samples
 from ..pages.statements import Statement, told
 from ..pages.strip import Lens, Strip
+from ..tasks.explainer import Refusal
 from .context_section import MIN_EXCESS, TOLERANCE
 from .influence import link_lenses
 from .inspected_run import ALONE, InspectedRun
@@ -85,7 +86,7 @@ def _written(excess: Excess) -> tuple[str, str]:
     """Return bits a token and their interval."""
     digits = interval_digits(excess.low, excess.high, 3)
     bits, low, high = (written(value, digits) for value in (excess.bits, excess.low, excess.high))
-    return bits, f"{low} to {high}"
+    return bits, f"{low} to {high}" if low != high else ""
 
 
 CONTEXT: tuple[Statement[ContextFacts], ...] = (
@@ -105,10 +106,12 @@ REACH_NOTES: tuple[Statement[ContextFacts], ...] = (
 
 
 def context_tiles(inspected: InspectedRun) -> list[Tile]:
-    """Return the gain by context and its reach; none if neither is measured."""
+    """Return the gain by context and its reach; none of a model for which they have no meaning."""
     found = inspected.context_excess
-    if found is None or NEAR not in found.by_size:
+    if isinstance(inspected.explainer.context_excess, Refusal):
         return []
+    if found is None or NEAR not in found.by_size:
+        return [Tile("Context used", "not known", note="there are no held-out data, or too few")]
     facts = ContextFacts(found, inspected.held_out_name, f" by {ALONE}" if inspected.is_blended else "")
     return [
         Tile("Context used", f"{facts.gain} bits a token", facts.gain_interval, " ".join(told(CONTEXT, facts))),
@@ -126,11 +129,10 @@ class FirstScreen:
     tiles: list[Tile]
     below: Standing | None
 
-    def warning(self, who: str = "This model") -> str:
-        """Return the warning that the model is worse than a simpler one; empty if it is not."""
-        if self.below is None:
-            return ""
-        return " ".join(told(BELOW, self.below if self.below.who == ALONE else replace(self.below, who=who)))
+    @property
+    def warning(self) -> str:
+        """The warning that the model is worse than a simpler one; empty if it is not."""
+        return "" if self.below is None else " ".join(told(BELOW, self.below))
 
     @property
     def strip(self) -> Strip:
@@ -139,7 +141,7 @@ class FirstScreen:
 
     def blocks(self, lenses: Sequence[Lens] = ()) -> list[PageBlock]:
         """Return the first screen, whose strip has more ``lenses``."""
-        banner = [Banner(self.warning())] if self.below else []
+        banner = [Banner(self.warning)] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
         shown: list[PageBlock] = [*banner, strip] if strip.lenses else [*banner]
         answers = self.reading.answers
@@ -162,7 +164,7 @@ class FirstScreen:
     @property
     def summary(self) -> list[str]:
         """The lines of the console: the warning, the answer, and the tiles."""
-        warning = [f"! {self.warning()}"] if self.below else []
+        warning = [f"! {self.warning}"] if self.below else []
         return [*warning, *self.answer_lines, *(tile.line for tile in self.tiles)]
 
 

@@ -44,21 +44,19 @@ MAX_TOKENS = 64
 """Tokens that are read."""
 OPEN, CLOSED = 0.9, 0.1
 """Values above the first count as open, values below the second as closed."""
-UNITS, DRAWN_UNITS = 4, 24
-"""Units of a layer whose numbers are shown, and those of a heat map."""
-MAX_MAPS = 6
-"""Gates of which there are heat maps."""
+UNITS = 3
+"""Units of a layer whose numbers are shown."""
 DIGITS = 5
 """Decimal places of the numbers of a unit."""
 TOLERANCE = 1e-4
-"""How far an equation may miss the recorded state, which is that of rounding in float32."""
+"""How far an equation may miss the recorded state, absolutely and relatively, by rounding in float32."""
 KINDS: dict[object, Literal["gate", "tanh", "rate"]] = {
     **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid, torch.special.expit, F.glu), "gate"),
     **dict.fromkeys((torch.tanh, torch.Tensor.tanh, F.tanh), "tanh"),
     F.softplus: "rate",
 }
 BRACKETS = re.compile(r"^\((.*)\)$")
-CHOSEN = "The {count} of {size} units of {layer} whose state varies most over this text, by its standard deviation."
+CHOSEN = "The {count} of {size} units whose {state} varies most over this text, by its standard deviation."
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class UnitNumbers:
         units: the indices of the units.
         size: the number of all units of the layer.
         names: of the numbers; a prime marks the state before a token.
-        states: the names of the state after a token; the units were chosen by the last one.
+        states: the names of the state after a token; the units were chosen by the first one.
         gates: the symbols of the gates and their names.
         values: the numbers ``(units, tokens, names)``.
         equations: those of `UnitUpdate` that hold for these numbers.
@@ -222,11 +220,8 @@ class _GateRecorder(CallRecorder):
 def _named(steps: Steps[list[Result]]) -> Iterator[tuple[str, Result]]:
     """Yield the results of a layer with the names of gates, which are empty for tanh: ``(tokens, size)`` each."""
     by_result = list(zip(*steps.recorded, strict=False))
-    names, unnamed = (
-        list(gate_names(steps.primitive.layer)),
-        [result[0].kind != "tanh" for result in by_result].count(True),
-    )
-    names = names if len(names) == unnamed else [f"gate {i + 1}" for i in range(unnamed)]
+    names, count = list(gate_names(steps.primitive.layer)), sum(result[0].kind != "tanh" for result in by_result)
+    names = names if len(names) == count else [f"gate {i + 1}" for i in range(count)]
     for result in by_result:
         name = "" if result[0].kind == "tanh" else names.pop(0)
         yield name, Result(result[0].kind, _in_order(steps, [step.values for step in result]))
@@ -272,7 +267,9 @@ def unit_numbers(steps: Steps[list[Result]], example: Example, *, count: int = U
     columns |= {symbol: result.values for symbol, (_, result) in zip(named, results, strict=True) if symbol}
     shown = tuple((symbol, name) for symbol, (name, _) in zip(named, results, strict=True) if name)
     equations = tuple(_equations(update, columns)) if update else ()
-    chosen = columns[after[-1]].std(0).argsort(descending=True, stable=True)[:count].tolist()
+    if not all(column.isfinite().all() for column in columns.values()):
+        return None
+    chosen = columns[after[0]].std(0).argsort(descending=True, stable=True)[:count].tolist()
     values = torch.stack([column[:, chosen] for column in columns.values()], dim=2).transpose(0, 1)
     return UnitNumbers(steps.primitive.name, tokens, chosen, size, tuple(columns), after, shown, values, equations)
 
@@ -300,7 +297,7 @@ def _equations(update: UnitUpdate, columns: dict[str, Tensor]) -> Iterator[Equat
         if not {left, *(factor for term in terms for factor in term)} <= columns.keys():
             continue
         total = torch.stack([torch.stack([columns[factor] for factor in term]).prod(0) for term in terms]).sum(0)
-        if torch.allclose(total, columns[left], rtol=0, atol=TOLERANCE):
+        if torch.allclose(total, columns[left], rtol=TOLERANCE, atol=TOLERANCE):
             yield Equation(left, terms)
 
 
@@ -324,6 +321,7 @@ def tokens_of(primitive: PrimitiveLayer, example: Example, steps: int) -> tuple[
 def unit_stepper(numbers: UnitNumbers) -> Stepper:
     """Return a stepper through the equations of the units, which begins where the first unit changes most."""
     state = numbers.states[-1]
+    named = "".join(f"; {symbol}: {name}" for symbol, name in numbers.gates if symbol != name)
     change = torch.tensor(numbers.of(0, state)) - torch.tensor(numbers.of(0, f"{state}′"))
     return Stepper(
         f"One unit of {numbers.layer}, token by token",
@@ -334,28 +332,24 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
             (str(unit + 1), [[round(value, DIGITS) for value in row] for row in rows])
             for unit, rows in zip(numbers.units, numbers.values.tolist(), strict=True)
         ],
-        f"A prime marks the state before the token; below a product stands its value. {_chosen(numbers)}",
+        f"A prime marks the state before the token{named}. {_chosen(numbers)}",
         int(change.abs().argmax()),
     )
 
 
-def unit_figure(numbers: UnitNumbers) -> Chart | Switch:
-    """Return the state and the gates of each unit over the text; of a layer without gates, one chart of all units."""
-    if not numbers.gates:
-        series = [
-            Series(
-                f"unit {unit + 1}",
-                range(len(numbers.tokens)),
-                numbers.of(i, numbers.states[-1]),
-                "curve",
-                look=style(i),
-            )
-            for i, unit in enumerate(numbers.units)
-        ]
-        return Chart(
-            f"State of {numbers.layer}", _tokens(numbers.tokens), Axis(numbers.states[-1]), series, _chosen(numbers)
-        )
-    drawn = [(symbol, f"state {symbol}") for symbol in numbers.states]
+def state_chart(numbers: UnitNumbers) -> Chart:
+    """Return the state of the units over the text; of two vectors, the last one, which is what a layer keeps."""
+    state = numbers.states[-1]
+    series = [
+        Series(f"unit {unit + 1}", range(len(numbers.tokens)), numbers.of(i, state), "curve", look=style(i))
+        for i, unit in enumerate(numbers.units)
+    ]
+    return Chart(f"State {state} of {numbers.layer}", _tokens(numbers.tokens), Axis(state), series, _chosen(numbers))
+
+
+def gates_switch(numbers: UnitNumbers) -> Switch:
+    """Return the output and the gates of each unit over the text."""
+    drawn = [(numbers.states[0], numbers.states[0])]
     drawn += [(symbol, name if symbol == name else f"{name}: {symbol}") for symbol, name in numbers.gates]
     charts = []
     for i, unit in enumerate(numbers.units):
@@ -363,13 +357,12 @@ def unit_figure(numbers: UnitNumbers) -> Chart | Switch:
             Series(name, range(len(numbers.tokens)), numbers.of(i, symbol), "curve", look=style(j))
             for j, (symbol, name) in enumerate(drawn)
         ]
-        chart = Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series, _chosen(numbers))
-        charts.append((str(unit + 1), chart))
-    return Switch(f"State and gates of {numbers.layer}", charts, "of unit")
+        charts.append((str(unit + 1), Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series)))
+    return Switch(f"Gates of {numbers.layer}", charts, "of unit")
 
 
 def _chosen(numbers: UnitNumbers) -> str:
-    return CHOSEN.format(count=len(numbers.units), size=numbers.size, layer=numbers.layer)
+    return CHOSEN.format(count=len(numbers.units), size=numbers.size, state=numbers.states[0])
 
 
 def _tokens(tokens: Sequence[str]) -> Axis:
@@ -388,23 +381,6 @@ def gate_chart(gate: Gate) -> Chart:
     what = "step size Δ" if gate.is_rate else "0 closed, 1 open"
     caption = f"The mean over {gate.values.shape[1]:,} units, and the two that vary most over this text."
     return Chart(f"{gate.layer}, {gate.name}", _tokens(gate.tokens), Axis(what), series, caption)
-
-
-def gate_map(gate: Gate) -> HeatMap:
-    """Return the units of a gate, or of a step size, that vary most, as a heat map: tokens across, units down."""
-    deviations = gate.values.std(0) if len(gate.values) > 1 else torch.zeros(gate.values.shape[1])
-    units = sorted(deviations.argsort(descending=True, stable=True)[:DRAWN_UNITS].tolist())
-    label, largest = ("step size Δ", None) if gate.is_rate else ("0 closed, 1 open", 1.0)
-    return HeatMap(
-        f"{gate.layer}, {gate.name}",
-        [("", gate.values[:, units].T.tolist())],
-        [str(unit + 1) for unit in units],
-        gate.tokens or [""] * len(gate.values),
-        label,
-        f"The {len(units)} of {gate.values.shape[1]:,} units that vary most over this text.",
-        row_name="unit",
-        largest=largest,
-    )
 
 
 def experts_map(choices: ExpertChoices) -> HeatMap:
@@ -435,18 +411,18 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     for numbers in result.units:
         blocks_of = layers.setdefault(numbers.layer, [])
         blocks_of += [unit_stepper(numbers)] if numbers.equations else []
-        blocks_of.append(unit_figure(numbers))
-    for gate in result.gates:
-        if gate.layer not in {numbers.layer for numbers in result.units}:
-            layers.setdefault(gate.layer, []).append(gate_chart(gate))
+        blocks_of.append(state_chart(numbers))
+        blocks_of += [gates_switch(numbers)] if numbers.gates else []
+    for gate in [gate for gate in result.gates if gate.layer not in layers]:
+        layers.setdefault(gate.layer, []).append(gate_chart(gate))
     for choices in result.choices:
         layers.setdefault(choices.layer, []).append(experts_map(choices))
-    first, *others = layers.values()
+    first, *rest = layers.values()
     blocks += first
-    if others:
-        blocks.append(Folded("The other layers", [block for each in others for block in each]))
-    if result.gates:
-        blocks.append(Folded("How far the gates are open", _all_gates(result.gates)))
+    if rest:
+        blocks.append(Folded("The other layers", [block for each in rest for block in each]))
+    if any(not gate.is_rate for gate in result.gates):
+        blocks.append(Folded("How far the gates are open", [open_table(result.gates)]))
 
     # Of a translator, gates are about the source or about the answer, and the strip has both.
     lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
@@ -469,11 +445,9 @@ def unit_lenses(units: Sequence[UnitNumbers]) -> list[Values]:
     ]
 
 
-def _all_gates(all_gates: Sequence[Gate]) -> list[PageBlock]:
+def open_table(all_gates: Sequence[Gate]) -> Table:
     """Return how far each gate is open; step sizes have no bounds within which to be open or closed."""
     bounded = [gate for gate in all_gates if not gate.is_rate]
     rows = [[gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in bounded]
     caption = f"Share of the values above {OPEN:g} (open) and below {CLOSED:g} (closed), over units and tokens."
-    maps = [(f"{gate.layer}, {gate.name}", gate_map(gate)) for gate in all_gates[:MAX_MAPS]]
-    table = [Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})] if rows else []
-    return [*table, Switch("Units over the text", maps, "of")]
+    return Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})

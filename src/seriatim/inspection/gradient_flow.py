@@ -17,7 +17,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from ..pages.page import Folded, PageBlock, Prose
 from ..pages.palette import SOFT
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
+from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -146,12 +147,16 @@ class LayerFlow:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Result of `gradient_flow`: the layers, the number of windows and of lags; all windows have ``length`` tokens."""
+    """Result of `gradient_flow`: the layers, the number of windows and of lags; all windows have ``length`` tokens.
+
+    The ``source`` is where these come from, in words.
+    """
 
     layers: list[LayerFlow]
     windows: int
     lags: int
     length: int = 0
+    source: str = "the given text"
 
 
 def reach(low: Sequence[float], *, fraction: float = REACH_FRACTION) -> int:
@@ -311,49 +316,20 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 # What the page draws and says
 
 
-class FlowFacts(NamedTuple):
-    """What was measured: the data, and the kinds of layers."""
-
-    source: str
-    windows: int
-    length: int
-    is_whole: bool  # whether there is one loss for a whole text
-    has_steps: bool  # whether any layer passes something on
-    has_inputs: bool  # whether any layer sees all inputs at once
-    has_backwards: bool
-
-
-CAPTION = (
-    Statement[FlowFacts](
-        lambda facts: facts.windows > 1,
-        "Means over {windows} windows of {length} tokens of {source}, with 95 % bands over the windows.",
-    ),
-    Statement[FlowFacts](
-        lambda facts: facts.windows == 1, "One window of {length} tokens of {source}, without a band."
-    ),
-    Statement[FlowFacts](
-        lambda facts: facts.has_backwards,
-        "For a layer that reads backwards, k counts from the beginning of the text.",
-    ),
-)
 MEANING = (
-    Statement[FlowFacts](
-        lambda facts: facts.has_steps and not facts.is_whole,
-        "The curve is the norm of ∂loss/∂h relative to that at k = 1: the loss is that of the last token, h what the "
-        "layer passed to its own next step k steps earlier.",
+    "The curve is the norm of ∂loss/∂h relative to that at k = 1, where h is what a layer passed to its own next step "
+    "k steps before the loss, or the input k tokens before, if a layer sees all tokens at once. Paths through other "
+    "layers are not counted, and what a saturated unit keeps has no gradient."
+)
+CAPTION = (
+    Statement[GradientFlow](
+        lambda result: result.windows > 1,
+        "Means over {windows} windows of {length} tokens of {source}, with 95 % bands.",
     ),
-    Statement[FlowFacts](
-        lambda facts: facts.has_steps and facts.is_whole,
-        "The curve is the norm of ∂loss/∂h relative to that at k = 1: the loss is that of the answer to the text, h "
-        "what the layer passed to its own next step k steps before its last.",
-    ),
-    Statement[FlowFacts](
-        lambda facts: facts.has_inputs,
-        "For a layer that sees all tokens at once, h is its input k tokens before the last.",
-    ),
-    Statement[FlowFacts](
-        lambda facts: True,
-        "Paths through other layers are not counted, and what a saturated unit keeps has no gradient.",
+    Statement[GradientFlow](lambda result: result.windows == 1, "One window of {length} tokens of {source}."),
+    Statement[GradientFlow](
+        lambda result: any(BACKWARDS in layer.name for layer in result.layers),
+        "For a layer that reads backwards, k counts from the beginning of the text.",
     ),
 )
 
@@ -375,32 +351,16 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
             "held-out data; give a longer text with --text-file, or some --data"
         )
 
-    facts = flow_facts(
-        inspected, result, f"the held-out data ({inspected.held_out_name})" if items else "the given text"
-    )
-    caption = " ".join(told(CAPTION, facts))
+    if items:
+        result = replace(result, source=f"the held-out data ({inspected.held_out_name})")
+    caption = " ".join(told(CAPTION, result))
     charts = [(each.name, gradient_flow_chart(each, caption, architecture=inspected.layer)) for each in result.layers]
     drawn = Switch("Gradient against distance", charts, "in") if len(charts) > 1 else charts[0][1]
-    meaning = Folded("What this shows", [Prose(" ".join(told(MEANING, facts)))])
+    meaning = Folded("What this shows", [Prose(MEANING)])
     tile = reach_tile(result)
     number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
     lines = [] if tile is None else [f"gradient flow: {tile.value} steps back, {tile.note}"]
     return SectionBody([*number, drawn, meaning], lines)
-
-
-def flow_facts(inspected: InspectedRun, result: GradientFlow, source: str) -> FlowFacts:
-    """Return what the section says of the data and the layers."""
-    measured = {layer.name for layer in result.layers}
-    causal = {each.layer.causal for each in primitive_layers(inspected.run.model) if each.name in measured}
-    return FlowFacts(
-        source,
-        result.windows,
-        result.length,
-        is_whole=inspected.inputs.predicts == "sequence",
-        has_steps=True in causal,
-        has_inputs=False in causal,
-        has_backwards=any(BACKWARDS in name for name in measured),
-    )
 
 
 def reach_tile(result: GradientFlow) -> Tile | None:
@@ -414,8 +374,8 @@ def reach_tile(result: GradientFlow) -> Tile | None:
         return f"≥ {steps:,}" if steps >= result.lags else f"{steps:,}"
 
     before = furthest([layer.fresh for layer in known])
-    note = f"where the gradient is surely above 1 % of that one step back; before training {before}"
-    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note)
+    note = f"the largest k at which the 95 % band is above {percent(REACH_FRACTION)}; before training {before}"
+    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note=note)
 
 
 def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:
@@ -429,8 +389,9 @@ def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: st
         )
         for name, curve, look in curves
     ]
-    known = [value for each in series for value in each.y if math.isfinite(value)]
-    limits = (min(known) * 0.7, max(known) * 1.4) if known else None
+    drawn = [value for each in series for value in each.y if math.isfinite(value)]
+    drawn += [end for each in series for ends in each.intervals if ends for end in ends]
+    limits = (min(0.8 * REACH_FRACTION, *drawn), 1.2 * max(drawn)) if drawn else None
     return Chart(
         layer.name,
         Axis("k, steps back", "{:,.0f}".format),

@@ -15,7 +15,6 @@ from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..pages.page import Code, Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
 from ..pages.strip import Lens
-from ..pages.wording import without_isolates
 from ..runs.run import Run
 from ..tasks.explainer import Explainer, NotOfferedError
 from ..training.run_files import PAGE as PAGE_KIND
@@ -34,8 +33,6 @@ from .recording import top_layers
 from .together import PAGE, Inspection, check_together, distinct_names, page_name, write_together
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
-MAX_LINES = 6
-"""Lines that the console shows."""
 NOT_INTERPRETED = "The model is worse than a simpler one, so that what follows explains no ability of it."
 
 
@@ -95,72 +92,42 @@ def inspect(
         InputError: a run, the text or the data cannot be read, or the page cannot be written; or the runs are of
             different tasks.
     """
-    if isinstance(run, str | Path | Run) or not isinstance(run, Sequence):
-        return inspect_run(
-            run,
-            text,
-            out=out,
-            data=data,
-            file_format=file_format,
-            fields=fields,
-            beam=beam,
-            permute=permute,
-            allow_code=allow_code,
-            links=links,
-        )[0]
-    if permute:
-        raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
-    opened = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
-    check_together(opened)
-    names = distinct_names([each.path for each in opened])
-    file = check_file(out or page_name(names), PAGE_KIND, (data,))
-    screens = []
-    for each in opened:
-        with naming(each.place):
-            given = prepare(each.reading(fields or {}), text, beam=beam, data=data, file_format=file_format)
-            screens.append(first_screen(given))
-    pages = [os.path.relpath(each.path / PAGE, file.parent) for each in opened]
-    return write_together(screens, names, file, pages=pages, links=links)
-
-
-def inspect_run(
-    run: Run | str | Path,
-    text: str,
-    *,
-    out: str | Path | None = None,
-    data: str | None = None,
-    file_format: str | None = None,
-    fields: Mapping[str, object] | None = None,
-    beam: int = 5,
-    permute: int | bool = 0,
-    allow_code: AllowCode = False,
-    links: Sequence[Link] = (),
-) -> tuple[Inspection, FirstScreen]:
-    """Inspect one run, and return its first screen as well; the arguments and errors are those of `inspect`."""
     permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
+    read = functools.partial(prepare, text=text, beam=beam, data=data, file_format=file_format)
+    if isinstance(run, Sequence) and not isinstance(run, str):
+        if permute:
+            raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
+        several = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
+        check_together(several)
+        names = distinct_names([each.path for each in several])
+        path = Path(out or page_name(names))
+        file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
+        for each in several:
+            with naming(each.place):
+                screens.append(first_screen(read(each.reading(fields or {}))))
+        pages = [os.path.relpath(each.path / PAGE, file.parent) for each in several]
+        return write_together(screens, names, path, pages=pages, links=links)
 
     # The file is checked before any work, which may take minutes.
     opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
-    path: str | Path = opened.path / PAGE if out is None else out
+    path = opened.path / PAGE if out is None else Path(out)
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = check_file(path, PAGE_KIND, inputs, of_run=opened.path)
 
     # The page names the command that makes it again, with what was given and nothing else.
-    orders = PERMUTATIONS if permute is True else permute
     code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
-        inspected = prepare(opened, text, beam=beam, data=data, file_format=file_format, permutations=orders)
+        inspected = read(opened, permutations=PERMUTATIONS if permute is True else permute)
         screen, sections, lines, lenses = _measured(inspected, given)
     lead = " ".join([_lead(inspected), *notes, *inspected.notes])
     title = f"{opened.path.name}: inside the model"
     write_page(file, render(title, lead, sections, opening=screen.blocks(lenses), links=links))
-    summary = [*screen.summary, *lines][:MAX_LINES]
-    return Inspection(Path(path), list(map(without_isolates, summary))), screen
+    return Inspection.of(Path(path), [*screen.summary, *lines], [screen])
 
 
 def _measured(

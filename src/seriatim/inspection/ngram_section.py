@@ -12,7 +12,7 @@ from ..pages.wording import percent
 from ..tasks.explainer import Refusal, TextOrders
 from .inspected_run import InspectedRun, SectionBody
 
-SHOWN = 40
+SHOWN = 16
 """Tokens of the table; the strip has the same of all."""
 UNKNOWN = "not known"
 MEANING = (
@@ -71,11 +71,11 @@ def _counted(result: TextOrders, n: int, token: int) -> list[str]:
 
 
 def _product(result: TextOrders, token: int) -> str:
-    """Return the probability as a product of back-off weights and the probability of the n-gram that matched."""
+    """Return the probability as a product of back-off weights, without those of unknown contexts, and of the n-gram."""
     used, n = result.used, int(result.used.used[token])
-    factors = [*used.backoffs[: n - 1 : -1, token].tolist(), float(used.probabilities[n - 1, token])]
-    product = " × ".join(f"{factor:.3g}" for factor in factors)
-    return product if len(factors) == 1 else f"{product} = {float(used.probabilities[-1, token]):.3g}"
+    weights = [weight for weight in used.backoffs[: n - 1 : -1, token].tolist() if weight != 1]
+    product = " × ".join(f"{factor:.3g}" for factor in [*weights, float(used.probabilities[n - 1, token])])
+    return f"{product} = {float(used.probabilities[-1, token]):.3g}" if weights else product
 
 
 def steps_table(result: TextOrders) -> Table:

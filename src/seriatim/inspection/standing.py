@@ -5,16 +5,22 @@ What a model attends to says something only if the model predicts better than th
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from ..core.errors import InputError
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
 from ..pages.opening import Tile
 from ..pages.statements import Statement
 from ..pages.wording import sentence_case
 from ..runs.run import Run
+from ..storage.files import read_json
 from ..tasks.beside_baseline import main_metric
 from ..training.finish import KEY
 from .inspected_run import ALONE
+
+MAX_RESULTS = 1 << 28
+"""Largest size of the results of a comparison, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,12 @@ class Standing:
     metrics: JsonMapping
     simpler: JsonMapping
     is_trivial: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both were measured."""
+        key = self.metric.key
+        return "name" in self.simpler and self.metrics.get(key) is not None and self.simpler.get(key) is not None
 
     @property
     def subject(self) -> str:
@@ -62,11 +74,12 @@ class Standing:
         return "no better" if self.is_trivial else "worse"
 
 
+WORSE: Statement[Standing] = Statement(
+    lambda standing: True,
+    "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
+)
 BELOW: tuple[Statement[Standing], ...] = (
-    Statement(
-        lambda standing: True,
-        "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
-    ),
+    WORSE,
     Statement(lambda standing: True, "What it attends to and keeps is not interpreted: train it longer first."),
 )
 """The warning about a model that is worse than a simpler one."""
@@ -79,8 +92,26 @@ def standings(run: Run) -> Iterator[Standing]:
     others = [(trivial, True), (trivial.get(KEY) or {}, False)]
     for who, metrics in (("This model", valid), (ALONE, summary.get("network") or {})):
         for other, is_trivial in others:
-            if metrics.get(metric.key) is not None and other.get(metric.key) is not None and "name" in other:
-                yield Standing(who, metric, metrics, other, is_trivial)
+            standing = Standing(who, metric, metrics, other, is_trivial)
+            if standing.is_known:
+                yield standing
+    yield from _in_comparison(run, metric)
+
+
+def _in_comparison(run: Run, metric: Metric) -> Iterator[Standing]:
+    """Yield the run beside the simple baseline of the comparison to which it belongs."""
+    path = run.path.absolute()
+    file = path.parent.parent / "results.json"
+    if path.parent.name != "runs" or not file.is_file():
+        return
+    try:
+        rows = read_json(file, max_bytes=MAX_RESULTS, remedy="")["rows"]
+        metrics = [each["metrics"] for row in rows for each in row["runs"] if Path(each["path"]).name == path.name]
+        others = [{**row["metrics"], "name": f"the baseline {row['layer']}"} for row in rows if row["baseline"]]
+        found = [Standing("This model", metric, *each) for each in zip(metrics, others, strict=False)]
+        yield from (each for each in found if each.is_known)
+    except (InputError, LookupError, TypeError):  # damaged, or of another version, which is no matter of this run
+        return
 
 
 def below_baseline(run: Run) -> Standing | None:

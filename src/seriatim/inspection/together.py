@@ -1,8 +1,8 @@
 """The page on several runs that read the same text: a strip with a row for each of them, and a table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from ..core.errors import ConflictError, EmptyError
@@ -12,7 +12,7 @@ from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
 from .first_screen import FirstScreen, context_tiles
-from .standing import held_out_tiles
+from .standing import WORSE, held_out_tiles
 
 PAGE = "inspect.html"
 MAX_NAME = 100
@@ -21,11 +21,21 @@ MAX_LINES = 6
 """Lines that the console shows."""
 
 
-class Inspection(NamedTuple):
-    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each."""
+@dataclass(frozen=True)
+class Inspection:
+    """Result of `inspect`: the file of the page, which a notebook shows, and the main results, one line each.
+
+    The ``screens`` are what the page begins with, for each run.
+    """
 
     path: Path
     summary: list[str]
+    screens: list[FirstScreen] = field(repr=False)
+
+    @classmethod
+    def of(cls, path: Path, lines: Sequence[str], screens: Sequence[FirstScreen]) -> "Inspection":
+        """Return the result with the first of some lines."""
+        return cls(path, list(map(without_isolates, lines[:MAX_LINES])), list(screens))
 
     def _repr_html_(self) -> str:
         """Return the page in a frame for notebooks, or the summary if the file is gone."""
@@ -76,15 +86,15 @@ def write_together(
     """
     addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
     table = _table(screens, names, addresses)
-    warnings = [screen.warning(name) for name, screen in zip(names, screens, strict=True) if screen.below]
+    below = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
-    opening: list[PageBlock] = [Banner(warning) for warning in warnings]
+    opening: list[PageBlock] = [Banner(" ".join(WORSE.of(each) for each in below))] if below else []
     strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
     opening += [strip] if strip is not None and strip.lenses else []
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
     write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
     lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
-    return Inspection(file, list(map(without_isolates, lines[:MAX_LINES])))
+    return Inspection.of(file, lines, screens)
 
 
 def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequence[str]) -> Table:
@@ -114,7 +124,7 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
         [Cell(name, address=address), *(cells[row] for cells in columns.values())]
         for row, (name, address) in enumerate(zip(names, addresses, strict=True))
     ]
-    caption = "The same text."
+    caption = "Each model on this text, and on its held-out data."
     if not same:
         caption = "The same text, cut into other tokens by each tokenizer: bits a byte and in all can be compared."
-    return Table(["model", *columns], rows, caption)
+    return Table(["model", *columns], rows, caption, stacked=True)

@@ -8,7 +8,7 @@ float64, so that rounding does not look like a change.
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,9 +24,8 @@ from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
-from .attention_maps import recorded_attention
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import DECODER, PrimitiveLayer, primitive_layers, recorded_results, top_layers
+from .recording import DECODER, primitive_layers, recorded_results, top_layers
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -75,8 +74,6 @@ class OrderEffect:
         layers: one for each layer that reads the text, bottom first; none for n-grams.
         path: operations along time from the first token to the last through all layers; None for no path.
         total: number of tokens of the whole text.
-        on_itself: smallest weight, over layers and heads, with which the last token attends to itself and to equal
-            tokens; None if no layer attends.
     """
 
     tokens: tuple[str, ...]
@@ -87,7 +84,6 @@ class OrderEffect:
     layers: list[LayerChange]
     path: int | None
     total: int
-    on_itself: float | None = None
 
     @property
     def change(self) -> Mean:
@@ -136,8 +132,6 @@ def order_effect(
         with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
             distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
         alone = predictions([example.at([size - 1])]).double().cpu()[0]
-        with recorded_attention(model) as attention:
-            predictions([example])
 
     # Outputs of layers say where the order is lost: a prediction can be the same although every layer changed.
     first, others, layers = distributions[0], distributions[1:], list[LayerChange]()
@@ -156,16 +150,7 @@ def order_effect(
         layers,
         _path(tops[0])[0] if tops else None,
         total,
-        _on_itself(example, attention),
     )
-
-
-def _on_itself(example: Example, attention: Mapping[PrimitiveLayer, Tensor]) -> float | None:
-    """Return the smallest weight of the last token on itself and on equal tokens, over layers and heads."""
-    tokens: list[int | str] = list(example.words or example.inputs)
-    equal = torch.tensor([token == tokens[-1] for token in tokens])
-    last = [weights[0, :, -1, -len(tokens) :] for primitive, weights in attention.items() if not primitive.decodes]
-    return min((float(weights[:, equal].sum(1).min()) for weights in last), default=None)
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
@@ -221,11 +206,6 @@ class OrderFacts(NamedTuple):
         return self.effect.invariant and self.effect.without <= SAME
 
     @property
-    def is_saturated(self) -> bool:
-        """Whether the last token attends to itself alone."""
-        return self.effect.on_itself is not None and self.effect.on_itself >= 1 - SAME
-
-    @property
     def change(self) -> str:
         """The mean total variation over the orders, with its interval."""
         return _cell(self.effect.change)
@@ -247,10 +227,6 @@ class OrderFacts(NamedTuple):
 STATEMENTS = (
     Statement[OrderFacts](
         lambda facts: facts.has_none, "The tokens before the last have no effect on {prediction}, whatever their order."
-    ),
-    Statement[OrderFacts](
-        lambda facts: facts.has_none and facts.is_saturated,
-        "The softmax of the attention is saturated: the last token attends to itself alone.",
     ),
     Statement[OrderFacts](
         lambda facts: facts.effect.invariant and not facts.has_none,

@@ -251,7 +251,7 @@ def _environment() -> Environment:
         "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],
         "draw": lambda figure, name, is_narrow: draw(figure, name, is_narrow=is_narrow),
-        "signed": lambda value: f"{value:.3f}".replace("-", "\N{MINUS SIGN}"),
+        "signed": lambda value: f"{round(value, 3) + 0.0:.3f}".replace("-", "\N{MINUS SIGN}"),
         "visible": lambda token: seen(token.replace("\n", "↵\n").replace("\t", "⇥\t")),
     }
     return environment

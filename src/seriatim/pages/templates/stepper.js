@@ -2,7 +2,7 @@
 function stepper(figure) {
   const data = JSON.parse(figure.querySelector("script.data").textContent);
   const select = figure.querySelector("select"), steps = [...figure.querySelectorAll(".step")];
-  const written = (value) => value.toFixed(3).replace("-", "−");
+  const written = (value) => (Math.round(value * 1000) / 1000 || 0).toFixed(3).replace("-", "−");
   let now = data.first;
   const show = (to) => {
     now = Math.max(0, Math.min(steps.length - 1, to));
