@@ -62,10 +62,11 @@ def class_table(classes: JsonMapping, results: Results) -> Table:
     rows, best, unit = classes["rows"], classes["best"], classes["unit"]
     layers = list(next((row["f1"] for row in rows), {}))
     tested = [layer for layer in layers if layer != best and are_comparable(results, best, layer)]
+    digits = {layer: max((_digits(*row["f1"][layer][1:]) for row in rows), default=2) for layer in layers}
     cells: list[list[str | Cell]] = []
     for row in rows:
         marked = {layer: row["p_values"].get(layer) for layer in tested}
-        figures = [_cell(row["f1"][layer], row["f1"][best][0], marked.get(layer)) for layer in layers]
+        figures = [_cell(row["f1"][layer], digits[layer], row["f1"][best][0], marked.get(layer)) for layer in layers]
         cells.append([cut(row["name"], MAX_CHARACTERS) or "(no name)", f"{row['support']:,}", *figures])
     caption = f"F1 of each class, with 95 % intervals, on {classes['measured']:,} of {classes['total']:,} items."
     if classes["tests"] and tested:
@@ -79,12 +80,15 @@ def class_table(classes: JsonMapping, results: Results) -> Table:
     return Table(["class", unit, *layers], cells, caption, numeric, best=["", "", *["max"] * len(layers)])
 
 
-def _cell(figure: Sequence[float], best: float, p_value: float | None) -> Cell:
+def _digits(low: float | None, high: float | None) -> int:
+    return 1 if low is None or high is None or low == high else supported_digits(low, high, 3)
+
+
+def _cell(figure: Sequence[float], digits: int, best: float, p_value: float | None) -> Cell:
     value, low, high = figure
     sign = "" if p_value is None or p_value > SIGNIFICANT else f" {LOWER if value < best else HIGHER}"
     if low is None or high is None or low == high:
-        return Cell(f"{value:.2f}{sign}", value=value)
-    digits = max(1, supported_digits(low, high, 3))
+        return Cell(f"{value:.{digits}f}{sign}", value=value)
     interval = Interval(value, low, high)
     return Cell(f"{value:.{digits}f}{sign}", note=f"{low:.{digits}f} to {high:.{digits}f}", value=value, drawn=interval)
 

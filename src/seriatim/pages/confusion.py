@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..evaluation.error_analysis import ConfusionCounts
 from .wording import cut
 
-MAX_NAME = 24  # characters of a label
+MAX_NAME, MAX_LEVEL = 24, 3  # characters of a label, and of one that is not turned above a column
 STRONGEST = 60
 """Per cent of the colour in the cell of a label that is always confused; ink can be read on it in both themes."""
 
@@ -31,6 +31,11 @@ class Confusion:
     def labels(self) -> Sequence[str]:
         """The labels, cut if they are long."""
         return [cut(label, MAX_NAME) or "(no name)" for label in self.counts.labels]
+
+    @property
+    def has_long_labels(self) -> bool:
+        """Whether the headings of columns are turned."""
+        return any(len(label) > MAX_LEVEL for label in self.labels)
 
     @property
     def has_others(self) -> bool:
