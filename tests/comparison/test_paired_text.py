@@ -5,7 +5,6 @@ import pytest
 from seriatim.comparison.findings import gap_text, is_clear
 from seriatim.comparison.results import Results
 from seriatim.evaluation.intervals import is_significant
-from seriatim.pages.wording import percent_and_interval
 
 METRIC = {"key": "perplexity", "name": "perplexity", "digits": 4}
 
@@ -25,8 +24,3 @@ def test_a_gap_has_the_digits_of_its_interval_and_no_sign() -> None:
     assert gap_text(results, test) == "0.050 worse (0.010–0.100)"
     assert gap_text(results, {"difference": 12.34, "low": 2.3, "high": 22.4}) == "12 worse (2–22)"
     assert gap_text(results, {"difference": 1.0, "low": None, "high": None}) == "not tested"
-
-
-def test_a_bound_that_is_not_0_is_not_written_as_0() -> None:
-    assert percent_and_interval(0.05, 0.003, 0.1) == ("5.0 %", "95 % interval 0.3 to 10.0 %")
-    assert percent_and_interval(0.05, 0.0, 0.1) == ("5 %", "95 % interval 0 to 10 %")

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from seriatim.pages.wording import isolated, percent, percent_and_interval, quoted, short_name, without_isolates
+from seriatim.pages.wording import isolated, percent, quoted, short_name, without_isolates
 
 
 def test_only_nothing_is_written_as_nothing_and_only_all_as_all() -> None:
@@ -15,15 +15,6 @@ def test_only_nothing_is_written_as_nothing_and_only_all_as_all() -> None:
     for share in np.random.default_rng(0).uniform(0, 1, 200):
         assert re.fullmatch(r"(under |over )?\d+(\.[1-9])? %", percent(share))
         assert percent(share) not in ("0 %", "100 %")
-
-
-@pytest.mark.parametrize("bounds", [(0.32, 0.4), (0.351, 0.363)])
-def test_a_share_has_the_digits_of_its_interval(bounds: tuple[float, float]) -> None:
-    value, interval = percent_and_interval(0.36, *bounds)
-    numbers = re.findall(r"[\d.]+(?= to| %$|$)", interval)
-    assert len({len(number.partition(".")[2]) for number in [value.removesuffix(" %"), *numbers]}) == 1
-    assert interval.startswith("95 % interval ")
-    assert interval.endswith(" %")
 
 
 def test_quotations_show_white_space_and_keep_their_direction() -> None:

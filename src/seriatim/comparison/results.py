@@ -13,7 +13,6 @@ from typing import NamedTuple, Self
 from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-SMALLEST_GAIN = 0.01  # bits a token; the smallest gain from context that is worth a sentence
 DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
 EQUAL = 1.1  # the largest ratio of what two trainings spent of their budget that counts as equal
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
@@ -63,11 +62,6 @@ class FromJson:
         return {name: value.to_json() if isinstance(value, FromJson) else value for name, value in measured.items()}
 
 
-def excludes_zero(gain: JsonMapping) -> bool:
-    """Return whether the interval from ``low`` to ``high`` does not contain 0."""
-    return bool(gain["low"] > 0 or gain["high"] < 0)
-
-
 @dataclass
 class Distance(FromJson):
     """A figure ``of`` a model at several distances, each measured on ``count`` of some ``items``.
@@ -93,11 +87,6 @@ class Distance(FromJson):
     def __bool__(self) -> bool:
         """Return whether anything was measured."""
         return bool(self.kind)
-
-    @property
-    def clear_gains(self) -> list[JsonMapping]:
-        """The gains of at least `SMALLEST_GAIN` whose interval does not contain 0, shortest context first."""
-        return [gain for gain in self.gains if excludes_zero(gain) and abs(gain["bits"]) >= SMALLEST_GAIN]
 
     def gain_beyond(self, tokens: int) -> JsonMapping | None:
         """Return the gain from the context beyond a number of tokens, or None."""
@@ -296,11 +285,6 @@ class ResultRow(Row):
         )
 
     @property
-    def is_stateless(self) -> bool:
-        """Whether the state was measured and is empty."""
-        return bool(self.state_bytes) and not any(self.state_bytes.values())
-
-    @property
     def state(self) -> int:
         """Bytes of the state after the longest input; 0 where they were not measured."""
         return self.state_at_length.get("bytes", 0)
@@ -362,7 +346,6 @@ class Results:
         self.rows = [ResultRow.read(row) for row in values["rows"]]
         self.ran = [row for row in self.rows if not row.failed]
         self.seeds: Sequence[int] = values.get("seeds") or []
-        self.continues_text = bool(values.get("continues_text"))
         sign = -1 if self.metric.more_is_better else 1
         known = [row for row in self.rows if row.value(self.metric.key) is not None]
         known.sort(key=lambda row: (bool(row.missing_seeds), sign * self.of(row)))

@@ -43,6 +43,7 @@ from ..training.loop import Trainer
 from ..training.reporting import Reporter, SafeReporter
 from ..training.settle import Settled, settle
 from .plan import BASELINE, Budget, Plan, check_row, is_non_neural, read_plan
+from .results import EQUAL
 from .row import measure
 
 # The training speed of a layer, measured once on a machine and cached with a key of everything that it depends on. If
@@ -196,11 +197,6 @@ STEP_SECONDS = 0.2  # seconds between two lines about steps
 VALIDATIONS = (8, 4, 2, 1)
 """Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
 VALIDATING = 0.25
-TOO_FAST = 0.7
-"""Where the ratio of the training's time per step to the measured one is outside 0.7..1/0.7, the cache is corrected.
-
-Such a training had far too few or far too many steps, and it is repeated once.
-"""
 
 
 class ProcessTimes:
@@ -377,12 +373,13 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent, reporter: Reporter) -> t
         return train(resolve(config, overrides | fields), reporter=reporter)
 
     # A speed that was measured while the machine was busy gives too few steps, and one that was measured while it was
-    # free gives too many for a machine that is busy; such a run is trained again, but only once.
+    # free gives too many for a machine that is busy. Rows of unequal budgets have no ranks, so such a run is trained
+    # again, but only once.
     run = run_at(pace)
     spent = run.summary["tokens"] / run.summary["tokens_per_second"]  # without validations
     actual = replace(pace, step_seconds=spent / run.summary["steps"])
     ratio = actual.step_seconds / pace.step_seconds
-    if seconds is not None and not TOO_FAST <= ratio <= 1 / TOO_FAST:
+    if seconds is not None and max(ratio, 1 / ratio) > EQUAL:
         store_pace(name, actual)
         if actual.step_seconds <= seconds and not ended_early(run):  # else it cannot be set right
             del run

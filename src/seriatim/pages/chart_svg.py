@@ -40,7 +40,6 @@ MAX_CELLS = 20_000  # values of a heat map, above which they are left out of the
 MAX_COLUMNS = 4  # panels of a heat map side by side
 Data = dict[str, object]
 Numbers = list[int | float | None]
-Point = tuple[float, float]
 
 
 class Drawing(NamedTuple):

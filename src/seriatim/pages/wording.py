@@ -8,8 +8,6 @@ from pathlib import PurePath
 from ..evaluation.token_scores import visible
 
 MAX_LISTED = 20  # names in a sentence
-MAX_DECIMALS = 3  # of a percentage
-NARROW = 0.02  # width of the interval of a fraction below which its bounds have a decimal place
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 UNITS = {"h": 3.6e6, "min": 6e4, "s": 1e3, "ms": 1.0, "μs": 1e-3}
 """Units of time in milliseconds."""
@@ -71,17 +69,6 @@ def percent(fraction: float) -> str:
         return "over 99.9 %"
     number = f"{100 * fraction:.{1 if fraction < 0.1 or 0.995 <= fraction < 1 else 0}f}"
     return f"{number.removesuffix('.0')} %"
-
-
-def percent_and_interval(fraction: float, low: float, high: float) -> tuple[str, str]:
-    """Write a fraction and its 95 % interval: ``36 %``, ``95 % interval 32 to 40 %``.
-
-    Both have no decimal place, or one if the interval is narrow.
-    """
-    digits = 0 if high - low >= NARROW else 1
-    while digits < MAX_DECIMALS and any(bound and not round(100 * bound, digits) for bound in (low, high)):
-        digits += 1  # a bound that is not 0 is not written as 0
-    return f"{100 * fraction:.{digits}f} %", f"95 % interval {100 * low:.{digits}f} to {100 * high:.{digits}f} %"
 
 
 def times(ratio: float) -> str:
