@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import seriatim
+from seriatim.inspection.influence import WORDS
 from seriatim.tasks.explainer import Example, Examples, ExplainedModel, Explainer, Wording
 
 from ..tasks.outside_task import Rater
@@ -56,17 +57,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
 def test_a_task_without_an_explainer_has_a_page(run: seriatim.Run, tmp_path: Path) -> None:
     page = seriatim.inspect(run, "ab", out=tmp_path / "a.html", permute=2).path.read_text()
     assert "A model (leaky" in page
-    for missing in ("probabilities of single tokens", "embeddings", "examples to read", "state"):
+    for missing in ("embeddings", "examples to read", "state"):
         assert f"the task rate offers no {missing}" in page
     assert "inside the model" in page
 
 
 def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "task", dataclasses.replace(run.task, explain=explain))
+    monkeypatch.setattr("seriatim.inspection.first_screen.below_baseline", lambda run: None)
     page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
     assert "A rater (leaky" in page
     assert "how far back it reaches" in page
     assert "Map of the embeddings" in page
     assert "Units and gates" in page
-    assert "the probability of the answer depends on each token" in page
-    assert "the task rate offers no probabilities of single tokens" in page
+    assert WORDS["sequence"] in page, "a lens over the tokens that the model reads"

@@ -17,7 +17,7 @@ from ..pages.page import Sample
 from ..pages.statements import Statement, told
 from ..pages.strip import StripRow, StripToken, Values
 from ..pages.wording import percent, quoted
-from ..tasks.explainer import LabelEffect
+from ..tasks.explainer import LabelEffect, NotOfferedError, Refusal
 from .inspected_run import ALONE, InspectedRun, ReferenceAnswer
 
 MAX_TOKENS = 1_000
@@ -133,10 +133,17 @@ def read_text(inspected: InspectedRun) -> Reading:
         return _labelled(inspected, explainer.require(explainer.label_effect)(inspected.text))
     try:
         scores = explainer.require(explainer.token_scores)(inspected.item)
-    except InputError:
-        if explainer.search is None:
+    except InputError as error:
+        if explainer.search is not None:
+            return _translated(inspected, None)
+        if not isinstance(error, NotOfferedError):
             raise
-        return _translated(inspected, None)
+
+        # A task of one's own without probabilities of tokens still reads some, under the lenses of its network.
+        inputs = explainer.inputs
+        if isinstance(inputs, Refusal):
+            return Reading(Layout([]))
+        return Reading(Layout([StripRow("", strip_tokens(inputs.fitting(inspected.item)[0].tokens, inputs.tokenizer))]))
     if explainer.search is not None:
         return _translated(inspected, scores)
     return _tagged(inspected, scores) if scores.answers else _scored(inspected, scores)

@@ -90,9 +90,10 @@ def compare(original: object, law: int, what: str, values: Tensor, expected: Ten
 
 
 def require_same_bits(original: object, state: State, before: State, problem: str) -> None:
-    """Raise LawError for law 6 unless a state is exactly what it was before."""
-    if not all(map(torch.equal, state_leaves(state), state_leaves(before))):
-        raise LawError(original, 6, problem)
+    """Raise LawError for law 6 unless a state is exactly what it was before, where NaN is the same as NaN."""
+    for leaf, old in zip(state_leaves(state), state_leaves(before), strict=True):
+        if not torch.equal(leaf.isnan(), old.isnan()) or not torch.equal(leaf.nan_to_num(), old.nan_to_num()):
+            raise LawError(original, 6, problem)
 
 
 def is_state(value: object) -> bool:
