@@ -5,12 +5,12 @@ Labels are kept as numbers, beside the statistics of the row; a part of the text
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from ..core.errors import InputError
 from ..core.json_object import JsonMapping, JsonObject
+from ..evaluation.error_analysis import evenly
 from ..evaluation.token_scores import TokenLosses
 from ..pages.wording import cut
 from ..runs.run import Run
@@ -29,14 +29,6 @@ ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
 Arrays = dict[str, np.ndarray]
 Item = tuple[str, Sequence[str]]
 """An input with its right answers, of which every one is right."""
-
-
-Each = TypeVar("Each")
-
-
-def evenly(items: Sequence[Each], count: int) -> list[Each]:
-    """Return up to ``count`` items, spread evenly over all."""
-    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else list(items)
 
 
 @dataclass(frozen=True)

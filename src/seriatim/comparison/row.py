@@ -25,6 +25,7 @@ from ..data.tokenizers import END
 from ..decoding.sampling import read, sample
 from ..decoding.token_draws import Sampling
 from ..evaluation.context_use import excess_losses
+from ..evaluation.error_analysis import evenly
 from ..evaluation.intervals import METHOD, wilson
 from ..evaluation.perplexity import block_size, safe_exp
 from ..models.base_models import NeuralModel, TextModel, input_layer
@@ -34,7 +35,7 @@ from ..tasks.task import TaskData, evaluating
 from ..training.checkpoints import read_metrics
 from ..training.hardware import freed_memory_kept
 from ..version import __version__
-from .item_answers import MAX_ITEMS, Item, answer_items, evenly, listed, measure_tokens, stored
+from .item_answers import MAX_ITEMS, Item, answer_items, listed, measure_tokens, stored
 from .plan import Plan, is_non_neural, statistics_of
 from .results import Distance, TrainingRow
 

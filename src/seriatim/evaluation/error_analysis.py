@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..core.json_object import JsonObject
 from .label_metrics import calibration, reliability
 
+Each = TypeVar("Each")
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
 """Largest numbers of texts or sentences, of tokens of a running text, and of pairs to translate that are evaluated."""
 MAX_LABELS = 20
@@ -119,4 +120,9 @@ def compare_labels(
 
 def evaluated_items(count: int, total: int, unit: str) -> str:
     """Return in words which part of the data was evaluated; ``unit`` is a plural such as ``texts``."""
-    return f"all {total:,} {unit}" if count == total else f"the first {count:,} of {total:,} {unit}"
+    return f"all {total:,} {unit}" if count == total else f"{count:,} of {total:,} {unit}, spread over the data"
+
+
+def evenly(items: Sequence[Each], count: int) -> list[Each]:
+    """Return up to ``count`` items, spread evenly over all."""
+    return [items[i * len(items) // count] for i in range(count)] if len(items) > count else list(items)

@@ -12,7 +12,7 @@ from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
 from ..pages.opening import Tile
 from ..pages.statements import Statement
-from ..pages.wording import sentence_case
+from ..pages.wording import sentence_case, short_name
 from ..runs.run import Run
 from ..storage.files import read_json
 from ..tasks.beside_baseline import main_metric
@@ -25,13 +25,14 @@ MAX_RESULTS = 1 << 28
 
 @dataclass(frozen=True)
 class Standing:
-    """A model, called ``who``, beside a simpler one, on the same held-out data: both by the same metric."""
+    """A model, called ``who``, beside a simpler one, on the same ``data``: both by the same metric."""
 
     who: str
     metric: Metric
     metrics: JsonMapping
     simpler: JsonMapping
     is_trivial: bool = False
+    data: str = "the validation data"
 
     @property
     def is_known(self) -> bool:
@@ -76,7 +77,7 @@ class Standing:
 
 WORSE: Statement[Standing] = Statement(
     lambda standing: True,
-    "{subject} is {degree} than {other}: {metric.name} {value} against {best} on held-out data.",
+    "{subject} is {degree} than {other}: {metric.name} {value} against {best} on {data}.",
 )
 BELOW: tuple[Statement[Standing], ...] = (
     WORSE,
@@ -105,10 +106,11 @@ def _in_comparison(run: Run, metric: Metric) -> Iterator[Standing]:
     if path.parent.name != "runs" or not file.is_file():
         return
     try:
-        rows = read_json(file, max_bytes=MAX_RESULTS, remedy="")["rows"]
+        results = read_json(file, max_bytes=MAX_RESULTS, remedy="")
+        rows, data = results["rows"], short_name(results["data"]["measured_on"])
         metrics = [each["metrics"] for row in rows for each in row["runs"] if Path(each["path"]).name == path.name]
         others = [{**row["metrics"], "name": f"the baseline {row['layer']}"} for row in rows if row["baseline"]]
-        found = [Standing("This model", metric, *each) for each in zip(metrics, others, strict=False)]
+        found = [Standing("This model", metric, *each, data=data) for each in zip(metrics, others, strict=False)]
         yield from (each for each in found if each.is_known)
     except (InputError, LookupError, TypeError):  # damaged, or of another version, which is no matter of this run
         return
@@ -131,6 +133,13 @@ def held_out_tiles(run: Run) -> list[Tile]:
                 for other in (trivial, trivial.get(KEY) or {})
                 if other.get(metric.key) is not None and "name" in other
             ]
-            tiles.append(Tile(f"Held-out {metric.name}", metric.text(valid), metric.interval(valid), "; ".join(beside)))
+            tiles.append(
+                Tile(
+                    f"{sentence_case(metric.name)}, validation data",
+                    metric.text(valid),
+                    metric.interval(valid),
+                    "; ".join(beside),
+                )
+            )
     main = main_metric(run.task, run.vocabulary).name
-    return sorted(tiles, key=lambda tile: tile.name != f"Held-out {main}")
+    return sorted(tiles, key=lambda tile: tile.name != f"{sentence_case(main)}, validation data")

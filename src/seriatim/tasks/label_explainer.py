@@ -7,7 +7,6 @@ adds at its position, not its meaning by itself.
 """
 
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
-from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items
+from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items, evenly
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
 from ..models import Classifier
@@ -169,9 +168,9 @@ class LabelledTexts(LabelledData):
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of an item is the probability of its label."""
-        rows = itertools.islice(self.rows(source, file_format), MAX_ITEMS)
+        texts = [row.text for row in self.rows(source, file_format)]
         whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
-        return mistakes_of(self.explained.answering, whole, [row.text for row in rows])
+        return mistakes_of(self.explained.answering, whole, texts)
 
     def reference_answer(self, text: str, source: str, file_format: str | None) -> Sequence[str] | None:
         """Return the label of a text."""
@@ -179,9 +178,8 @@ class LabelledTexts(LabelledData):
         return next(([row.label] for row in rows if row.text.strip() == text), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return the first texts of some data that are not blank."""
-        rows = itertools.islice(self.rows(source, file_format), count)
-        return [row.text for row in rows if row.text.strip()]
+        """Return texts of some data that are not blank, spread over them."""
+        return evenly([row.text for row in self.rows(source, file_format) if row.text.strip()], count)
 
 
 def explain_bag(explained: ExplainedModel[Bag], reader: LabelledTextReader) -> Explainer:
@@ -215,14 +213,15 @@ class BagData(LabelledData):
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of an item is the probability of its label."""
         whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
-        return mistakes_of(self.explained.model, whole, (whole.strings or ())[:MAX_ITEMS])
+        return mistakes_of(self.explained.model, whole, whole.strings or ())
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
-    """Return the mistakes on the first documents, which are these ``texts``."""
+    """Return the mistakes on documents, whose ``texts`` are given; of very many, on some that are spread over them."""
     labels, (ids, starts, lengths), strings = whole.label_names, whole.texts, whole.strings
-    side = Side(ids, starts[:MAX_ITEMS], lengths[:MAX_ITEMS])
-    data = whole._replace(texts=side, labels=whole.labels[:MAX_ITEMS], strings=strings and strings[:MAX_ITEMS])
+    chosen = evenly(range(len(whole.labels)), MAX_ITEMS)
+    texts, side = [texts[i] for i in chosen], Side(ids, starts[chosen], lengths[chosen])
+    data = whole._replace(texts=side, labels=whole.labels[chosen], strings=strings and [strings[i] for i in chosen])
     _, predicted, confidence, of_truth = predictions(answering, data)
 
     # A true label that the model does not know has no probability.

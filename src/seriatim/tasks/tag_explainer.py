@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data.conll import Sentence, untagged
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
 from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
-from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels
+from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items, evenly
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenSurprisals
 from ..layers.positions import learned_positions
 from ..models.exported_forms import tag_forms
@@ -160,10 +160,9 @@ class TaggedData(LabelledData):
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of a sentence is its number of wrong tags."""
-        sentences = list(itertools.islice(self.sentences(source, file_format), MAX_ITEMS + 1))
-        more = len(sentences) > MAX_ITEMS
-        evaluated = f"the first {MAX_ITEMS:,} sentences" if more else f"all {len(sentences):,} sentences"
-        sentences = sentences[:MAX_ITEMS]
+        found = list(self.sentences(source, file_format))
+        sentences = evenly(found, MAX_ITEMS)
+        evaluated = evaluated_items(len(sentences), len(found), "sentences")
         corpus = TaggedCorpus(sentences, self.explained.vocabulary)
         tags: list[list[str]] = [[]] * len(sentences)
         confidence: list[Sequence[float]] = [[]] * len(sentences)
@@ -187,5 +186,5 @@ class TaggedData(LabelledData):
         return next((sentence.tags for sentence in sentences if sentence.words == words), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return the first sentences of some data."""
-        return list(itertools.islice(self.sentences(source, file_format), count))
+        """Return sentences of some data, spread over them."""
+        return evenly(list(self.sentences(source, file_format)), count)

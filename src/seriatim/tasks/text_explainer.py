@@ -34,7 +34,7 @@ from ..evaluation.context_use import (
     excess_losses,
     last_logits,
 )
-from ..evaluation.error_analysis import MAX_TOKENS, AnsweredItem, Mistakes, compare_labels
+from ..evaluation.error_analysis import MAX_TOKENS, AnsweredItem, Mistakes, compare_labels, evenly
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.text_sample import TextSample, choose_sample
 from ..evaluation.token_scores import (
@@ -235,17 +235,16 @@ class TextScores(LabelledData, Generic[ModelT]):
         )
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return lines of some data, or the beginning of a running text: ``count`` items of ``tokens`` together."""
+        """Return lines of some data, or stretches of ``tokens`` tokens of a running text, spread over it."""
         whole = self.read_corpus(source, "test", self.explained.vocabulary, file_format=file_format)
-        corpus = beginning(whole, count * tokens)
-        if not len(corpus.ids):
-            return []
+        starts, ends = whole.spans(1)
         if self.text.running_text:
-            return [self.tokenizer.decode(corpus.ids.tolist())]
-        ends = [] if corpus.ends is None else corpus.ends.tolist()
-        lines = (corpus.ids[start:end] for start, end in itertools.pairwise([0, *ends]))
-        texts = (self.tokenizer.decode(line[line != END].tolist()) for line in lines)
-        return [text for text in texts if text][:count]
+            starts = np.arange(0, max(1, len(whole.ids) - tokens + 1), tokens)
+            ends = np.minimum(starts + tokens, len(whole.ids))
+        spans = evenly(list(zip(starts.tolist(), ends.tolist(), strict=True)), count)
+        found = (whole.ids[start:end] for start, end in spans)
+        found = found if self.text.running_text else (ids[ids != END] for ids in found)
+        return [text for ids in found if (text := self.tokenizer.decode(ids.tolist()))]
 
 
 class CausalScores(TextScores[TextModel]):

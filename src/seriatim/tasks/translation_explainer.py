@@ -15,7 +15,7 @@ from ..data.batches import padded
 from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
-from ..evaluation.error_analysis import MAX_PAIRS, AnsweredItem, Mistakes, evaluated_items
+from ..evaluation.error_analysis import MAX_PAIRS, AnsweredItem, Mistakes, evaluated_items, evenly
 from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
 from ..evaluation.translation import translation_measures
 from ..layers.positions import learned_positions
@@ -75,7 +75,7 @@ class TranslatedData(LabelledData):
         """Return the mistakes; the figure of an answer is its chrF, 0 to 100."""
         items = self.reader.read_items(source, "test", file_format)
         evaluated = evaluated_items(min(len(items), MAX_PAIRS), len(items), "sources")
-        sources, targets = zip(*items[:MAX_PAIRS], strict=True)
+        sources, targets = zip(*evenly(items, MAX_PAIRS), strict=True)
         answers = [answer["text"] for answer in self.answers(sources)]
         measures = translation_measures(answers, targets)
         exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
@@ -93,9 +93,9 @@ class TranslatedData(LabelledData):
         return next((targets for each, targets in items if each.strip() == text), None)
 
     def held_out(self, source: str, file_format: str | None, *, count: int, tokens: int) -> Sequence[object]:
-        """Return the first sources of some data that are not blank, with the first of their targets."""
-        items = self.reader.read_items(source, "test", file_format)[:count]
-        return [(each, targets[0]) for each, targets in items if each.strip()]
+        """Return sources of some data that are not blank, spread over them, with the first of their targets."""
+        items = self.reader.read_items(source, "test", file_format)
+        return evenly([(each, targets[0]) for each, targets in items if each.strip()], count)
 
 
 # The explainers
