@@ -79,7 +79,8 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
     captions = ["Lines are 95 % intervals."] * results.has_intervals
-    captions += ["Brackets join layers of one rank."] * results.is_tested
+    ranks = [row.rank for row in results.rows if row.rank is not None]
+    captions += ["Brackets join layers of one rank."] * (len(set(ranks)) < len(ranks))
     return Ranking(
         f"{metric.name}, {better} is better",
         rows,

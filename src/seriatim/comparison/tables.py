@@ -34,6 +34,7 @@ class Column(NamedTuple):
 
 def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType({})) -> Table:
     """Return one row for each layer, best first; ``pages`` has the address that the name of a layer leads to."""
+    has_ranks = any(row.rank is not None for row in results.rows)
     columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.ran)]
     texts = [_texts(column, results.ran) for column in columns]
     best = [_best(column, results, text) for column, text in zip(columns, texts, strict=True)]
@@ -48,10 +49,10 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
                 for column, text, layer in zip(columns, texts, best, strict=True)
             ]
         notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted, *filter(None, [row.lacking])]
-        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if results.is_tested else []
+        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if has_ranks else []
         cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
-    headings = ["layer", *["rank"] * results.is_tested, *(column.heading for column in columns)]
-    directions = ["", *["min"] * results.is_tested, *(column.best for column in columns)]
+    headings = ["layer", *["rank"] * has_ranks, *(column.heading for column in columns)]
+    directions = ["", *["min"] * has_ranks, *(column.best for column in columns)]
     caption = "Best first. Bold: best of the column, by more than the ranges below the values."
     return Table(headings, cells, caption, range(1, len(headings)), best=directions)
 
