@@ -49,7 +49,7 @@ def test_the_page_of_very_many_layers_is_small_and_names_all() -> None:
     text = check_page(html).text()
     assert len(html) < 3_000_000
     assert all(f"rnn+{i}" in text for i in range(300))
-    assert html.count('class="row"') == MAX_DRAWN + 1
+    assert html.count('class="ranked"') == MAX_DRAWN + 1
 
 
 def write(folder: Path, row: object) -> None:

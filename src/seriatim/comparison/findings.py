@@ -208,6 +208,7 @@ class Caveats:
         tokens = [run["tokens"] for row in trained for run in row.runs if run.get("tokens")]
         sign = 1 if results.metric.more_is_better else -1
         worse = [row.layer for row in trained if sign * row.beside_baseline.get("difference", 0.0) < 0]
+        told_by_headline = Verdict.of(results).is_counted_best and results.measured[0].baseline
         return cls(
             setup=Setup.of(results),
             is_equal_budget=is_equal_budget(results),
@@ -215,7 +216,7 @@ class Caveats:
             spent=_spent_text(results),
             planned=f" instead of {in_time(1000 * max(planned))}" if planned else "",
             repeat=f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}",
-            below_baseline=_names([row for row in worse if row in _clear(results)], trained),
+            below_baseline="" if told_by_headline else _names([row for row in worse if row in _clear(results)], trained),
             below_simplest=listed(_below_simplest(results)),
             failed=listed([row.layer for row in results.rows if row.failed]),
             lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
