@@ -216,7 +216,9 @@ class Caveats:
             spent=_spent_text(results),
             planned=f" instead of {in_time(1000 * max(planned))}" if planned else "",
             repeat=f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}",
-            below_baseline="" if told_by_headline else _names([row for row in worse if row in _clear(results)], trained),
+            below_baseline=""
+            if told_by_headline
+            else _names([row for row in worse if row in _clear(results)], trained),
             below_simplest=listed(_below_simplest(results)),
             failed=listed([row.layer for row in results.rows if row.failed]),
             lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
