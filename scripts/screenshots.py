@@ -5,10 +5,11 @@ Usage::
     python scripts/screenshots.py [--out docs/images] [--tokens 1000000] [--only NAME] [--chromium PROGRAM]
 
 The script trains eight architectures on the documentation of Python, each with the same number of tokens and
-parameters, two taggers on sentences of a small grammar, and a translator of `builtin:reversal`. It inspects three of the
-language models together, the translator and a tagger, and photographs the pages in Chromium. The pages are in `comparisons/screenshots`; those that exist are not made again, and
-an interrupted comparison is continued. A budget in tokens gives the same quality on every machine; the columns for
-speed and memory describe the machine that ran the script.
+parameters, two taggers on sentences of a small grammar, and a translator of `builtin:reversal`. It inspects three of
+the language models together, the translator and a tagger, and photographs the pages in Chromium. The pages are in
+`comparisons/screenshots`; those that exist are not made again, and an interrupted comparison is continued. A budget in
+tokens gives the same quality on every machine; the columns for speed and memory describe the machine that ran the
+script.
 """
 
 import argparse
