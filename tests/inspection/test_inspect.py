@@ -14,7 +14,7 @@ import torch
 import seriatim
 from seriatim.cli.main import main as command
 from seriatim.core.errors import InputError
-from seriatim.evaluation.context_use import ContextExcess, Excess
+from seriatim.evaluation.context_use import Excess
 from seriatim.inspection import surprisal
 from seriatim.inspection.alignment import (
     GREEDY_IS_LIKELIER,
@@ -24,7 +24,7 @@ from seriatim.inspection.alignment import (
     alignment_section,
     mass,
 )
-from seriatim.inspection.first_screen import ContextFacts
+from seriatim.inspection.context_section import ContextFacts, bits_and_interval
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.standing import Standing, below_baseline
@@ -110,7 +110,7 @@ def test_limits_of_long_texts_are_stated(inspected, monkeypatch: pytest.MonkeyPa
     text = f"{SENTENCE}\n" * 3
     for name in ("lm", "lm-lines", "lm-words"):
         subject = prepare(inspected[name], text * 4, **given)
-        assert subject.explainer.chosen_excerpts().token_count(subject.text) <= 30
+        assert len(subject.explainer.labelled.text.encode(subject.text).ids) <= 30
         assert "only the first 30 are inspected" in subject.notes[0]
     for name in ("classify", "tag", "seq2seq"):
         subject = prepare(inspected[name], text.replace(" ", "") if name == "seq2seq" else text, **given)
@@ -331,8 +331,8 @@ def test_nothing_of_a_model_below_its_baseline_is_interpreted(inspected, tmp_pat
 def test_context_and_reach_follow_from_the_intervals() -> None:
     def tiles(low_16: float, high_64: float) -> tuple[int | None, int | None]:
         excess = {4: Excess(0.2, 0.1, 0.3), 16: Excess(0.05, low_16, 0.1), 64: Excess(0.0, -0.01, high_64)}
-        facts = ContextFacts(ContextExcess(excess, 1000), "a.txt")
-        assert (facts.gain, facts.gain_interval) == ("0.20", "0.10 to 0.30")
+        facts = ContextFacts(excess)
+        assert bits_and_interval(excess[4]) == ("0.20", "0.10 to 0.30")
         return facts.helped, facts.enough
 
     assert tiles(0.03, 0.01) == (16, 64)

@@ -345,10 +345,9 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     if not result.layers:
         if items:
             raise EmptyError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
-        tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
         raise EmptyError(
-            f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
-            "held-out data; give a longer text with --text-file, or some --data"
+            "the text is too short to measure how far back gradients reach, and the run has no held-out data; give a "
+            "longer text with --text-file, or some --data"
         )
 
     if items:

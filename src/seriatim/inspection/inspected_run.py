@@ -47,7 +47,7 @@ class ReferenceAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class InspectedRun:
-    """A run, the part of a text that is inspected (see `Excerpts.excerpt`), and sentences on what is left out.
+    """A run, the part of a text that is inspected (see `Explainer.inspected`), and sentences on what is left out.
 
     For the rest see `inspect`.
     """
@@ -160,7 +160,7 @@ def prepare(
     text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
         raise EmptyError("the text is empty; give some with --text or --text-file")
-    text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
+    text, notes = explainer_of(run).inspected(text)
     return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 

@@ -11,7 +11,8 @@ from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, rend
 from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
-from .first_screen import FirstScreen, context_tiles
+from .context_section import context_tiles
+from .first_screen import FirstScreen
 from .standing import WORSE, held_out_tiles
 
 PAGE = "inspect.html"

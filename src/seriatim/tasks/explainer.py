@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..core.state import State
 from ..counting.ngrams.orders_used import OrdersUsed
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.context_use import ContextExcess, ContextUse
+from ..evaluation.context_use import ContextExcess
 from ..evaluation.error_analysis import Mistakes
 from ..evaluation.token_scores import TokenLosses, TokenSurprisals
 from ..layers.positions import learned_positions
@@ -159,51 +160,28 @@ class TextOrders(NamedTuple):
     counts: tuple[np.ndarray, np.ndarray] | None
 
 
-class StateReader(NamedTuple):
-    """A way to read tokens and keep the state."""
-
-    initial: State  # for one text before its first token
-    read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
-    text: str = "a text"  # what is read
-    source: int = 0  # number of tokens of the source that a decoder attends to
-    after_source: Callable[[int], State] | None = None  # the initial state of a decoder by the length of the source
-
-
 # The interfaces
 
 
-class Excerpts(Protocol):
-    """Chooses the part of a text that is inspected."""
-
-    def excerpt(self, text: str) -> tuple[str, list[str]]:
-        """Return the part of a text that is inspected, and sentences on what is left out."""
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a text that are inspected."""
+Excerpt = Callable[[str], tuple[str, list[str]]]
+"""Returns the part of a text that is inspected, and sentences on what is left out."""
 
 
-class FirstLine(NamedTuple):
-    """Chooses the beginning of the first line that is not blank; ``notes_unknown`` if words may be read as unknown."""
+def first_line(text: str, *, tokenizer: Tokenizer, notes_unknown: bool = True) -> tuple[str, list[str]]:
+    """Return at most `MAX_LINE` tokens of the first line that is not blank, and sentences on what is left out.
 
-    tokenizer: Tokenizer
-    notes_unknown: bool = True
-
-    def excerpt(self, text: str) -> tuple[str, list[str]]:
-        """Return at most `MAX_LINE` tokens of the line."""
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
-        notes = []
-        if (count := len(lines)) > 1:
-            notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
-        if (tokens := len(self.tokenizer.encode(lines[0]))) > MAX_LINE:
-            notes.append(f"The line has {tokens:,} tokens; only the first {MAX_LINE:,} are inspected.")
-        text = _first_tokens(lines[0], self.tokenizer, MAX_LINE)
-        if self.notes_unknown:
-            notes += note_unknown(self.tokenizer, self.tokenizer.encode(text))
-        return text, notes
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a line."""
-        return len(self.tokenizer.encode(text))
+    Unknown words are counted if the model ``notes_unknown``: if it reads them as unknown.
+    """
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    notes = []
+    if (count := len(lines)) > 1:
+        notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
+    if (tokens := len(tokenizer.encode(lines[0]))) > MAX_LINE:
+        notes.append(f"The line has {tokens:,} tokens; only the first {MAX_LINE:,} are inspected.")
+    text = _first_tokens(lines[0], tokenizer, MAX_LINE)
+    if notes_unknown:
+        notes += note_unknown(tokenizer, tokenizer.encode(text))
+    return text, notes
 
 
 def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
@@ -358,8 +336,6 @@ class Wording:
     title: str = "model"  # what the model is called
     prediction: str = "the prediction"  # the distribution that `Explainer.predictions` returns
     correct: str = "answers correct"  # plural of correct answers
-    answer: str = "the answer"  # the answer whose probability `Explainer.context_use` measures
-    scores: str = "Surprisal"  # heading of the section on `Explainer.token_scores`
     no_alignment: str = "the model has no decoder"  # why a search gives no alignment
 
 
@@ -372,7 +348,7 @@ class Explainer:
 
     explained: ExplainedModel
     wording: Wording = Wording()
-    excerpts: Excerpts | None = None  # None for the first line
+    excerpt: Excerpt | None = None  # None for the first line
     who: str = ""  # who offers a capability or not, in sentences; by default the task
 
     # The text as the model reads it, and how it is differentiated
@@ -387,14 +363,13 @@ class Explainer:
     ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
     ngram_orders: Callable[[str, str | None], TextOrders] | Refusal | None = None  # of a text, counted in training data
 
-    # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
-    context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")
+    # The loss on some data when only the last tokens are seen, and the losses of single tokens
     context_excess: Callable[[str, str | None], ContextExcess] | Refusal = Refusal("no loss for shorter contexts")
     token_losses: Callable[..., TokenLosses] | Refusal = Refusal("no losses of single tokens")
 
     # Parts of the model; None for those of the layer that reads the inputs
     embeddings: Tensor | Refusal | None = None  # (vocabulary, size)
-    states: Callable[[], StateReader] | Refusal | None = None
+    states: Callable[[int], State] | Refusal | None = None  # after so many tokens; of a decoder, after such a source
 
     export: Callable[[], ExportedModel] | None = None  # functions that other programs run, and what they must know
     labelled: LabelledData | Refusal = Refusal("no list of its mistakes")
@@ -421,9 +396,9 @@ class Explainer:
         """Whether answers are searched for with a beam."""
         return self.search is not None and not isinstance(self.search, Refusal)
 
-    def chosen_excerpts(self) -> Excerpts:
-        """Return what chooses the part of a text that is inspected."""
-        return self.excerpts or FirstLine(self.explained.vocabulary.tokenizer)
+    def inspected(self, text: str) -> tuple[str, list[str]]:
+        """Return the part of a text that is inspected, and sentences on what is left out."""
+        return (self.excerpt or partial(first_line, tokenizer=self.explained.vocabulary.tokenizer))(text)
 
     def examples(self, item: object) -> list[Example]:
         """Return what the model reads of a text or an item of `LabelledData.held_out`; see `Examples.fitting`."""
@@ -436,15 +411,15 @@ class Explainer:
         embedding = input_embedding(self.model)
         return self.require(Refusal("no embeddings") if embedding is None else embedding.weight)
 
-    def state_reader(self) -> StateReader:
-        """Return a way to read tokens and keep the state: by default, zeros are read by the layer of the model."""
+    def state_after(self, tokens: int) -> State:
+        """Return the state after a number of tokens: by default, that of the layer of the model, which reads zeros."""
         if self.states is not None:
-            return self.require(self.states)()
+            return self.require(self.states)(tokens)
         layer = self.require(input_layer(self.model) or Refusal("no state"))
         if not layer.causal:
             self.require(NO_STATE)
-        zeros, width = layer.zeros, layer.input_size
-        return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
+        state: State = layer(layer.zeros(1, tokens, layer.input_size))[1]
+        return state
 
     def exported(self) -> ExportedModel:
         """Return the functions that other programs run."""

@@ -28,9 +28,6 @@ from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import (
     READ,
     ContextExcess,
-    ContextUse,
-    by_context,
-    context_sizes,
     excess_losses,
     last_logits,
 )
@@ -63,7 +60,6 @@ from .explainer import (
     ModelT,
     NotOfferedError,
     Refusal,
-    StateReader,
     TextOrders,
     Wording,
     note_unknown,
@@ -96,10 +92,6 @@ class InspectedText:
         if len(ids) > self.max_tokens:
             notes.append(f"The text has {len(ids):,} tokens; only the first {self.max_tokens:,} are inspected.")
         return text, notes + note_unknown(self.tokenizer, ids)
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a text that are inspected."""
-        return len(self.encode(text).ids)
 
     def encode(self, text: str) -> Corpus:
         """Return the tokens of a text that are inspected; unknown words are read as ``<unk>``.
@@ -400,17 +392,12 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
     model, text = explained.model, _inspected_text(explained)
     scores = CausalScores(explained, text, read_corpus)
 
-    def context_use(item: object) -> ContextUse:
-        corpus = text.encode(str(item))
-        sizes = context_sizes(len(corpus.ids))
-        return ContextUse(by_context(model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
-
     def context_excess(source: str, file_format: str | None) -> ContextExcess:
         corpus = read_corpus(source, "test", explained.vocabulary, file_format=file_format)
         return excess_losses(model, corpus)
 
-    def read(count: int, state: State) -> State:
-        return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+    def state_after(tokens: int) -> State:
+        return model.advance(torch.zeros(1, tokens, dtype=torch.long, device=model.device), model.initial_state(1))
 
     return Explainer(
         explained,
@@ -419,12 +406,11 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
             prediction="the distribution of the next token",
             correct="tokens predicted correctly by the top guess",
         ),
-        text,
+        text.excerpt,
         token_scores=scores.token_scores,
         token_losses=scores.token_losses,
-        context_use=context_use,
         context_excess=context_excess,
-        states=lambda: StateReader(model.initial_state(1), read),
+        states=state_after,
         labelled=scores,
     )
 
