@@ -26,6 +26,8 @@ from seriatim.inspection.gradient_flow import (
     reach_tile,
 )
 from seriatim.inspection.inspected_run import explainer_of, prepare
+from seriatim.pages.chart import Chart
+from seriatim.pages.opening import Tiles
 from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
@@ -207,9 +209,9 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     with refused("empty"):
         flow_section(prepare(run, "t", **given))
     run = seriatim.train(config)
-    parts, lines, _ = flow_section(prepare(run, "the cat sees it .", **given))
-    assert "the held-out data" in parts[1].caption
-    assert len(lines) == 1
+    tiles, chart, *_ = flow_section(prepare(run, "the cat sees it .", **given)).blocks
+    assert "the held-out data" in chart.caption
+    assert isinstance(tiles, Tiles)
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "mlm", "classify", "tag", "seq2seq"])
@@ -247,9 +249,8 @@ def test_one_short_text_gives_all_its_lags(texts: dict[str, str], tmp_path: Path
     run = seriatim.train({**config, "data": {"train": texts["train"], "valid": "none"}})
     (flow,) = gradient_flow(run, "nine char").layers
     assert len(flow.trained.norms) == len(flow.fresh.norms) == 8
-    parts, lines, _ = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None))
-    assert parts
-    assert not lines, "one window has no interval"
+    chart, *_ = flow_section(prepare(run, "nine char", beam=1, data=None, file_format=None)).blocks
+    assert isinstance(chart, Chart), "one window has no interval"
 
 
 def test_the_chart_has_both_curves_relative_to_the_first_lag() -> None:

@@ -153,14 +153,8 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
         *(chart for units in opened.units for _, chart in gates_switch(units).choices),
         *map(experts_map, opened.choices),
         *map(attention_map, maps.maps),
-        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), has_noise=True),
+        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])),
     ]
     assert len(figures) == 11
     for i, figure in enumerate(figures):
         assert draw(figure, f"figure-{i}").svg.startswith("<svg")
-
-
-def test_noise_is_marked_in_the_alignment() -> None:
-    """In `builtin:reversal` a random letter follows every letter."""
-    drawn = aligned_map(Aligned("greedy", "ba", 0.0, "axby", "ba", [[0.1, 0.2, 0.3, 0.4]] * 2), has_noise=True)
-    assert drawn.columns == ["a", "(x)", "b", "(y)"]

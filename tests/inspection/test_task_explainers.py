@@ -58,7 +58,7 @@ def test_a_task_without_an_explainer_has_a_page(run: seriatim.Run, tmp_path: Pat
     page = seriatim.inspect(run, "ab", out=tmp_path / "a.html", permute=2).path.read_text()
     assert "A model (leaky" in page
     for missing in ("embeddings", "examples to read", "state"):
-        assert f"the task rate offers no {missing}" in page
+        assert f"this task offers no {missing}" in page
     assert "inside the model" in page
 
 

@@ -113,7 +113,7 @@ def memory_section(inspected: InspectedRun) -> SectionBody:
     if len(set(sizes.values())) == 1:
         blocks.append(Prose(f"The state takes {in_bytes(sizes[TOKENS[0]])}, for any number of tokens."))
     else:
-        of = "a text" if inspected.explainer.search is None else "the source, before the answer"
+        of = "the source, before the answer" if inspected.explainer.searches else "a text"
         blocks.append(state_chart(sizes, of, layer=inspected.layer))
     return SectionBody(blocks)
 

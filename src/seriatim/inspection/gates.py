@@ -425,7 +425,7 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
         blocks.append(Folded("How far the gates are open", [open_table(result.gates)]))
 
     # Of a translator, gates are about the source or about the answer, and the strip has both.
-    lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
+    lenses = [] if inspected.explainer.searches else unit_lenses(result.units)
     return SectionBody(blocks, lenses=lenses)
 
 

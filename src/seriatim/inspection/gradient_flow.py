@@ -358,8 +358,7 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     meaning = Folded("What this shows", [Prose(MEANING)])
     tile = reach_tile(result)
     number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
-    lines = [] if tile is None else [f"gradient flow: {tile.value} steps back, {tile.note}"]
-    return SectionBody([*number, drawn, meaning], lines)
+    return SectionBody([*number, drawn, meaning])
 
 
 def reach_tile(result: GradientFlow) -> Tile | None:

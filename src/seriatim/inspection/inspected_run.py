@@ -18,7 +18,7 @@ from ..pages.wording import short_name
 from ..runs.run import Run, load
 from ..runs.run_summary import MAX_SUMMARY_BYTES
 from ..storage.files import read_json
-from ..tasks.explainer import Examples, Explainer, LabelledData, Refusal
+from ..tasks.explainer import Examples, Explainer, LabelledData
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -27,14 +27,13 @@ ALONE = "the network alone"
 
 
 class SectionBody(NamedTuple):
-    """The blocks of one section of a page, lines for the console, and lenses for the strip of the first screen.
+    """The blocks of one section of a page, and lenses for the strip of the first screen.
 
     Lenses count tokens as the strip does: those that the model reads come first, in their order. Of a language model
     the first one is the boundary symbol, so that what is about predicted tokens begins at token 1.
     """
 
     blocks: list[PageBlock]
-    summary: Sequence[str] = ()
     lenses: Sequence[Lens] = ()
 
 
@@ -78,16 +77,12 @@ class InspectedRun:
     @functools.cached_property
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
-        explainer = self.explainer
-        if explainer.search is None or not explainer.searches:
-            return self.text
-        return self.text, self.answer
+        return (self.text, self.answer) if self.explainer.searches else self.text
 
     @functools.cached_property
     def answer(self) -> str:
         """The answer that the search of a translator finds."""
-        explainer = self.explainer
-        return explainer.require(explainer.search or Refusal("no translations"))(self.text, self.beam).text
+        return self.explainer.require(self.explainer.search)(self.text, self.beam).text
 
     @property
     def is_blended(self) -> bool:

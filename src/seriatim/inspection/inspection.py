@@ -17,7 +17,7 @@ from ..models.probabilities import NotFiniteError, naming
 from ..pages.page import Code, Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
 from ..pages.strip import Lens
 from ..runs.run import Run
-from ..tasks.explainer import Explainer, NotOfferedError
+from ..tasks.explainer import Explainer, NotOfferedError, Refusal
 from ..training.run_files import PAGE as PAGE_KIND
 from ..training.run_files import check_file
 from .alignment import alignment_section
@@ -125,19 +125,18 @@ def inspect(
     given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
         inspected = read(opened, permutations=PERMUTATIONS if permute is True else permute)
-        screen, sections, lines, lenses = _measured(inspected, given)
+        screen, sections, lenses = _measured(inspected, given)
     lead = " ".join([_lead(inspected), *notes, *inspected.notes])
     title = f"{opened.path.name}: inside the model"
     write_page(file, render(title, lead, sections, opening=screen.blocks(lenses), links=links))
-    return Inspection.of(Path(path), [*screen.summary, *lines], [screen])
+    return Inspection.of(Path(path), screen.summary, [screen])
 
 
 def _measured(
     inspected: InspectedRun, given: Mapping[str, object]
-) -> tuple[FirstScreen, list[PageSection], list[str], list[Lens]]:
-    """Return the first screen, the sections, lines for the console, and the lenses of the sections."""
-    sections, folded, missing = list[PageSection](), list[Folded](), list[list[str]]()
-    lines, lenses = list[str](), list[Lens]()
+) -> tuple[FirstScreen, list[PageSection], list[Lens]]:
+    """Return the first screen, the sections, and the lenses of the sections."""
+    sections, folded, missing, lenses = list[PageSection](), list[Folded](), list[list[str]](), list[Lens]()
 
     def leave_out(title: str, error: InputError) -> SectionBody:
         missing.append([title, str(error).rstrip(".")])
@@ -163,25 +162,22 @@ def _measured(
         if spec.of_network and screen.below:  # it is there for who asks, and nothing is concluded from it
             folded.append(Folded(spec.title, content.blocks))
             continue
-        of_network = spec.of_network and inspected.is_blended
-        about = [Prose(f"This section is about {ALONE}.")] if of_network else []
+        about = [Prose(f"This section is about {ALONE}.")] if spec.of_network and inspected.is_blended else []
         sections.append(PageSection(spec.anchor, spec.title, [*about, *content.blocks]))
         lenses += content.lenses
-        # A main result, such as "memory: …", says so if it is about the network alone.
-        lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
     if folded:
         blocks: list[PageBlock] = [Prose(NOT_INTERPRETED), *folded]
         sections.append(PageSection("network", "Inside the network, not interpreted", blocks))
     errors = PageSection("errors", "Errors", mistakes.blocks)
     about_run = Folded("Settings, data, versions, and the command of this page", _about(inspected, missing, given))
     sections += [errors, PageSection("about", "About this run", [about_run])]
-    return screen, sections, [*lines, *mistakes.summary], lenses
+    return screen, sections, lenses
 
 
 def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
     """Return the sections that only some models have."""
-    found = [] if explainer.search is None else [ALIGNMENT_SECTION]
-    return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
+    found = [ALIGNMENT_SECTION] if explainer.searches else []
+    return found + ([] if isinstance(explainer.ngram_orders, Refusal) else [NGRAMS_SECTION])
 
 
 def _about(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> list[PageBlock]:

@@ -47,7 +47,7 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
         blocks.append(Confusion("Confusions", mistakes.confusions))
     if mistakes.calibration_error is not None:
         blocks.append(calibration_chart(mistakes.calibration, mistakes.calibration_error, inspected.layer))
-    return SectionBody(blocks, [f"evaluation: {result} on {name}"])
+    return SectionBody(blocks)
 
 
 def items_of(mistakes: Mistakes, model: str) -> Items:

@@ -113,10 +113,10 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
         if bits is not None:
             if bits.per_byte:
                 add(row, "Bits a byte", Cell(bits.per_byte))
-            add(row, "Bits in all", Cell(bits.total if bits.is_finite else "∞", note=bits.count))
+            add(row, "Bits in all", Cell(bits.total, note=bits.count))
             if same:
-                interval = f"95 % interval {bits.interval}" if bits.interval else ""
-                add(row, "Bits a token", Cell(bits.mean, note=interval))
+                mean, ends = bits.mean
+                add(row, "Bits a token", Cell(mean, note=f"95 % interval {ends}" if ends else ""))
         tiles = [*screen.reading.tiles, *(context_tiles(screen.inspected) if screen.below is None else [])]
         for tile in (*tiles, *held_out_tiles(screen.inspected.run)[:1]):
             if bits is None or tile != bits.tile:

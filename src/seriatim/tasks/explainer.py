@@ -143,21 +143,19 @@ class SearchResult(NamedTuple):
 
     text: str
     log_probability: float  # of the answer with its end, in nats
-    source_tokens: Sequence[str] = ()  # names of the tokens
-    target_tokens: Sequence[str] = ()  # names of the tokens, the end included
-    weights: Sequence[Sequence[float]] = ()  # attention of each target token to each source token; empty if unknown
 
 
 class TextOrders(NamedTuple):
-    """Which orders of an n-gram model each token of a text is predicted from.
+    """Which orders of an n-gram model each token of a text is predicted from, and what its counts lack.
 
     The ``counts`` of the n-grams that end at each token and those of their contexts, ``(orders, tokens)`` each, are
-    those of the training data; None where these are not read.
+    those of the training data; None where these are not read. For ``unseen`` see `counting.ngrams.unseen`.
     """
 
     tokens: list[str]  # names
     used: OrdersUsed
     counts: tuple[np.ndarray, np.ndarray] | None
+    unseen: JsonObject
 
 
 # The interfaces
@@ -320,13 +318,12 @@ class NotOfferedError(InputError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """What stands in place of a capability: what the task does not offer (``no embeddings``), or a whole sentence."""
+    """What stands in place of a capability: the sentence that says why it is missing."""
 
-    missing: str = ""
-    sentence: str = ""
+    sentence: str
 
 
-NO_STATE = Refusal(sentence="a model that reads from both sides keeps the whole text and has no state to measure")
+NO_STATE = Refusal("a model that reads from both sides keeps the whole text and has no state to measure")
 
 
 @dataclass(frozen=True)
@@ -336,7 +333,6 @@ class Wording:
     title: str = "model"  # what the model is called
     prediction: str = "the prediction"  # the distribution that `Explainer.predictions` returns
     correct: str = "answers correct"  # plural of correct answers
-    no_alignment: str = "the model has no decoder"  # why a search gives no alignment
 
 
 @dataclass(frozen=True)
@@ -349,30 +345,35 @@ class Explainer:
     explained: ExplainedModel
     wording: Wording = Wording()
     excerpt: Excerpt | None = None  # None for the first line
-    who: str = ""  # who offers a capability or not, in sentences; by default the task
 
     # The text as the model reads it, and how it is differentiated
-    inputs: Examples | Refusal = Refusal("no examples to read")
-    losses: Losses | Refusal = Refusal("no way to run its model")
+    inputs: Examples | Refusal = Refusal("this task offers no examples to read")
+    losses: Losses | Refusal = Refusal("this task offers no way to run its model")
 
     # What it predicts: ``(batch, predictions, outcomes)`` at the end of examples of one length
-    predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal("no distribution of its predictions")
-    token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal("no probabilities of single tokens")
-    label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
-    search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
-    ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
-    ngram_orders: Callable[[str, str | None], TextOrders] | Refusal | None = None  # of a text, counted in training data
+    predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal(
+        "this task offers no distribution of its predictions"
+    )
+    token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal(
+        "this task offers no probabilities of single tokens"
+    )
+    label_effect: Callable[[str], LabelEffect] | Refusal = Refusal("this task offers no labels of texts")
+    search: Callable[[str, int], SearchResult] | Refusal = Refusal("this task offers no translations")  # with a beam
+    ngram_orders: Callable[[str, str | None], TextOrders] | Refusal = Refusal("this model has no counts of n-grams")
+    """Of a text, and of the training data, in which its n-grams are counted."""
 
     # The loss on some data when only the last tokens are seen, and the losses of single tokens
-    context_excess: Callable[[str, str | None], ContextExcess] | Refusal = Refusal("no loss for shorter contexts")
-    token_losses: Callable[..., TokenLosses] | Refusal = Refusal("no losses of single tokens")
+    context_excess: Callable[[str, str | None], ContextExcess] | Refusal = Refusal(
+        "this task offers no loss for shorter contexts"
+    )
+    token_losses: Callable[..., TokenLosses] | Refusal = Refusal("this task offers no losses of single tokens")
 
     # Parts of the model; None for those of the layer that reads the inputs
     embeddings: Tensor | Refusal | None = None  # (vocabulary, size)
     states: Callable[[int], State] | Refusal | None = None  # after so many tokens; of a decoder, after such a source
 
     export: Callable[[], ExportedModel] | None = None  # functions that other programs run, and what they must know
-    labelled: LabelledData | Refusal = Refusal("no list of its mistakes")
+    labelled: LabelledData | Refusal = Refusal("this task offers no list of its mistakes")
 
     def require(self, capability: Capability | Refusal) -> Capability:
         """Return a capability.
@@ -381,8 +382,7 @@ class Explainer:
             NotOfferedError: it is missing.
         """
         if isinstance(capability, Refusal):
-            who = self.who or f"the task {self.explained.config.task}"
-            raise NotOfferedError(capability.sentence or f"{who} offers {capability.missing}")
+            raise NotOfferedError(capability.sentence)
         return capability
 
     @property
@@ -394,7 +394,7 @@ class Explainer:
     @property
     def searches(self) -> bool:
         """Whether answers are searched for with a beam."""
-        return self.search is not None and not isinstance(self.search, Refusal)
+        return not isinstance(self.search, Refusal)
 
     def inspected(self, text: str) -> tuple[str, list[str]]:
         """Return the part of a text that is inspected, and sentences on what is left out."""
@@ -409,13 +409,13 @@ class Explainer:
         if self.embeddings is not None:
             return self.require(self.embeddings)
         embedding = input_embedding(self.model)
-        return self.require(Refusal("no embeddings") if embedding is None else embedding.weight)
+        return self.require(Refusal("this task offers no embeddings") if embedding is None else embedding.weight)
 
     def state_after(self, tokens: int) -> State:
         """Return the state after a number of tokens: by default, that of the layer of the model, which reads zeros."""
         if self.states is not None:
             return self.require(self.states)(tokens)
-        layer = self.require(input_layer(self.model) or Refusal("no state"))
+        layer = self.require(input_layer(self.model) or Refusal("this task offers no state"))
         if not layer.causal:
             self.require(NO_STATE)
         state: State = layer(layer.zeros(1, tokens, layer.input_size))[1]

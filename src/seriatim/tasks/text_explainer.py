@@ -3,6 +3,7 @@
 `TextScores` and `InspectedText` also serve masked language models (`seriatim.tasks.mlm`).
 """
 
+import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import EmptyError
-from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
 from ..counting.ngrams.orders_used import count_occurrences, orders_used
@@ -58,7 +58,6 @@ from .explainer import (
     Explainer,
     LabelledData,
     ModelT,
-    NotOfferedError,
     Refusal,
     TextOrders,
     Wording,
@@ -352,35 +351,26 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def known_counts() -> NGram:
-        if counts is None:
-            raise NotOfferedError("the run does not count n-grams")
-        return counts
-
-    def ngram_counts(item: str) -> JsonObject:
-        model = known_counts()
-        lookups = model.look_up(text.encode(item).ids)
-        return sparsity(lookups, model.seen, model.vocabulary_size, impossible=0)
-
-    def ngram_orders(item: str, source: str | None) -> TextOrders:
-        model, ids = known_counts(), text.encode(item).ids[:MAX_ORDERS]
+    def ngram_orders(model: NGram, item: str, source: str | None) -> TextOrders:
+        ids = text.encode(item).ids
+        unseen = sparsity(model.look_up(ids), model.seen, model.vocabulary_size, impossible=0)
+        ids = ids[:MAX_ORDERS]
         names = [text.tokenizer.describe(token) for token in ids.tolist()]
         train = None if source is None else read_corpus(source, "train", explained.vocabulary).ids
         is_counted = train is not None and len(train) <= MAX_COUNTED
         found = count_occurrences(np.asarray(train), ids, model.order) if is_counted else None
-        return TextOrders(names, orders_used(model.table, ids), found)
+        return TextOrders(names, orders_used(model.table, ids), found, unseen)
 
-    return replace(
+    explainer = replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
         predictions=predictions,
-        ngram_counts=ngram_counts,
-        ngram_orders=ngram_orders,
         embeddings=Refusal(
-            sentence="an n-gram model has no embeddings: its counts treat every word as different from every other "
-            "word, so that nothing learned about one carries over to similar ones"
+            "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
+            "that nothing learned about one carries over to similar ones"
         ),
     )
+    return explainer if counts is None else replace(explainer, ngram_orders=functools.partial(ngram_orders, counts))
 
 
 def _inspected_text(explained: ExplainedModel[TextModel]) -> InspectedText:

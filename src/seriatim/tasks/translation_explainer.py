@@ -39,6 +39,8 @@ WORDING = Wording(
     correct="answers exactly correct",
 )
 
+AT_ONCE = Refusal("a ctc run writes all of an answer at once, so that its tokens have no probabilities")
+
 
 @dataclass(frozen=True)
 class TranslatedData(LabelledData):
@@ -48,17 +50,14 @@ class TranslatedData(LabelledData):
     predictor: Predictor
     reader: PairReader
 
-    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[JsonObject]:
+    def answers(self, sources: Sequence[str], *, beam: int | None = None) -> list[JsonObject]:
         """Return the answers to some sources, as `Predictor.answer` does."""
-        model, vocabulary = self.explained.model, self.explained.vocabulary
-        return self.predictor.answer(model, vocabulary, sources, beam=beam, alignments=alignments)
+        return self.predictor.answer(self.explained.model, self.explained.vocabulary, sources, beam=beam)
 
     def search(self, text: str, beam: int) -> SearchResult:
-        """Return the answer of a search, with the weights of a decoder that has a single head of attention."""
-        (answer,) = self.answers([text], beam=beam, alignments=True)
-        names = answer.get("source_tokens", ()), answer.get("target_tokens", ())
-        weights = answer.get("alignment", ())
-        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"], *names, weights)
+        """Return the answer of a search."""
+        (answer,) = self.answers([text], beam=beam)
+        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"])
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of an answer is its chrF, 0 to 100."""
@@ -95,7 +94,7 @@ def explain_encoder_decoder(explained: ExplainedModel[EncoderDecoder], data: Tra
     examples = DecodedExamples(explained, data)
     return Explainer(
         explained,
-        replace(WORDING, no_alignment="the decoder has no attention"),
+        WORDING,
         inputs=examples,
         losses=examples,
         predictions=examples.predictions,
@@ -113,9 +112,10 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
     return Explainer(
         explained,
         WORDING,
-        who="a ctc run writes all of an answer at once, and",
         inputs=examples,
         losses=examples,
+        predictions=AT_ONCE,
+        token_scores=AT_ONCE,
         search=data.search,
         states=NO_STATE,
         export=lambda: _with_facts(aligned_forms(explained.model), explained, longest),
@@ -125,14 +125,8 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
 
 def explain_rules(explained: ExplainedModel[nn.Module], data: TranslatedData) -> Explainer:
     """Compose what can be shown of rules: answers and mistakes, since they read no tokens one after another."""
-    nothing = "inspect: rules have no states or probabilities to show; evaluate and predict show the answers"
-    return Explainer(
-        explained,
-        WORDING,
-        inputs=Refusal(sentence=nothing),
-        search=Refusal(sentence="inspect: rules have no attention, so there is no alignment to show"),
-        labelled=data,
-    )
+    nothing = Refusal("rules read no tokens one after another, so that they have no states or probabilities")
+    return Explainer(explained, WORDING, inputs=nothing, token_scores=nothing, labelled=data)
 
 
 def _with_facts(exported: ExportedModel, explained: ExplainedModel[ModelT], longest: int) -> ExportedModel:
