@@ -124,12 +124,9 @@ def test_nothing_reaches_beyond_a_window() -> None:
     assert reach(norms.mean(0).tolist(), fraction=0) == 3
 
 
-def test_a_layer_that_is_not_causal_is_measured_by_its_inputs() -> None:
+def test_a_layer_that_is_not_causal_passes_nothing_on() -> None:
     layer = build("encoder")
-    inputs, weight = randn(BATCH, TIME, 5), randn(6)
-    top = list(norms_by_lag(layer, lambda: (layer(inputs)[0][:, -1] * weight).sum(1)).values())
-    assert [norms.shape for norms in top] == [(BATCH, TIME - 1)] * 2
-    assert bool((top[0] > 0).all())
+    assert not norms_by_lag(layer, lambda: layer(randn(BATCH, TIME, 5))[0][:, -1].sum(1))
 
 
 def test_the_direction_back_counts_from_its_own_end() -> None:

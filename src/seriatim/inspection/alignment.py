@@ -106,6 +106,8 @@ CAPTIONS: tuple[Statement[Aligned], ...] = (
 
 def alignment_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on alignment, for greedy search and for beam search."""
+    if not inspected.explainer.searches:
+        return SectionBody([])
     answers = align(inspected.run, inspected.text, beam=inspected.beam)
     first, last = answers[0], answers[-1]
     if first.text == last.text and len(answers) > 1:

@@ -6,8 +6,8 @@ networks", ICML 2013.
 
 h_{t−k} is what a layer passes from step t − k to the next step: the whole state if its size is constant, or the entry
 of step t − k if the state grows (keys and values). Lag 1 is the state before step t. The path through the output of
-step t − k is not counted. A layer that is not causal has no state; for it, h_{t−k} is its input t − k. One backward
-pass computes all lags at once, for every layer and every window of a batch.
+step t − k is not counted. A layer that is not causal passes nothing on, and is left out. One backward pass computes
+all lags at once, for every layer and every window of a batch.
 """
 
 import functools
@@ -39,7 +39,7 @@ from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import BACKWARDS, Steps, primitive_layers, unrolled
+from .recording import BACKWARDS, Steps, has_memory, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
@@ -258,7 +258,7 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
 
 
 class StateLeaf(NamedTuple):
-    """A leaf of a state, ``lag`` steps before the loss; lag 0 stands for all inputs of a layer without steps.
+    """A leaf of a state, ``lag`` steps before the loss.
 
     If the leaf grows along a dimension, ``growing``, only its newest entry belongs to its step.
     """
@@ -275,8 +275,6 @@ def _squares(leaves: Sequence[tuple[StateLeaf, Tensor | None]], rows: int) -> Te
         if gradient is None:
             continue
         gradient = gradient.double().cpu()
-        if not leaf.lag:
-            return gradient.square().sum(2)[:, :-1].flip(1)
         entry = gradient if leaf.growing is None else gradient.select(leaf.growing, -1)
         squares[:, leaf.lag - 1] += entry.flatten(1).square().sum(1)
     return squares
@@ -284,8 +282,6 @@ def _squares(leaves: Sequence[tuple[StateLeaf, Tensor | None]], rows: int) -> Te
 
 def _passed_on(steps: Steps[None]) -> Iterator[StateLeaf]:
     """Yield the leaves of states that each step changed, and not those passed on, such as the memory of a decoder."""
-    if steps.inputs is not None:
-        yield StateLeaf(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
     sizes = [tensor.shape for tensor in before]
     for t, state in enumerate(steps.states[:-1]):
@@ -318,8 +314,8 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 
 MEANING = (
     "The curve is the norm of ∂loss/∂h relative to that at k = 1, where h is what a layer passed to its own next step "
-    "k steps before the loss, or the input k tokens before, if a layer sees all tokens at once. Paths through other "
-    "layers are not counted, and what a saturated unit keeps has no gradient."
+    "k steps before the loss. Paths through other layers are not counted, and what a saturated unit keeps has no "
+    "gradient."
 )
 CAPTION = (
     Statement[GradientFlow](
@@ -336,8 +332,11 @@ CAPTION = (
 
 def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches, before and after training."""
-    if not primitive_layers(inspected.run.model):
+    layers = primitive_layers(inspected.run.model)
+    if not layers:
         raise NotSupportedError("this model has no layers, so that there is no gradient")
+    if not any(each.layer.causal and has_memory(each.layer) for each in layers):
+        raise NotSupportedError("no layer of this model passes a state from step to step")
 
     # One text supports few statements, so that held-out data are measured, if the run has some.
     items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)

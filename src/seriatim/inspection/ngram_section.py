@@ -8,7 +8,7 @@ from ..data.sources import check_named_by_run
 from ..pages.page import Folded, PageBlock, Prose, Table
 from ..pages.strip import Values
 from ..pages.wording import percent
-from ..tasks.explainer import TextOrders
+from ..tasks.explainer import Refusal, TextOrders
 from .inspected_run import InspectedRun, SectionBody
 
 UNKNOWN = "not known"
@@ -20,7 +20,9 @@ MEANING = (
 
 def ngrams_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the orders of an n-gram model, and on what its counts lack."""
-    look_up = inspected.explainer.require(inspected.explainer.ngram_orders)
+    look_up = inspected.explainer.ngram_orders
+    if isinstance(look_up, Refusal):
+        return SectionBody([])
     try:
         train = str(inspected.run.config.data.train)
         check_named_by_run(train, f"{inspected.run.path}/config.yaml")

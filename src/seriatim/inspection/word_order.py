@@ -173,6 +173,8 @@ STATEMENTS = (
 
 def order_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on what changes when the same words come in another order."""
+    if not inspected.permutations:
+        return SectionBody([])
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
     facts = OrderFacts(effect, inspected.explainer.wording.prediction)
     sentences, count = told(STATEMENTS, facts), len(effect.changes)
