@@ -217,12 +217,12 @@ def test_windows_have_one_length(inspected, name: str) -> None:
     subject = prepare(run, TEXTS.get(name, SENTENCE), beam=1, data=None, file_format=None)
     items = subject.held_out_items(40, 20)
     found = equal_windows(subject.inputs, items, length=20, count=8)
-    assert 1 < len(found.examples) <= 8
-    assert {len(example.inputs) for example in found.examples} == {found.length}
-    if found.examples[0].decoded:
-        assert {len(example.decoded) for example in found.examples} == {found.length}
+    (length,) = {len(example.inputs) for example in found}
+    assert 1 < len(found) <= 8
+    if found[0].decoded:
+        assert {len(example.decoded) for example in found} == {length}
     flow = gradient_flow(run, items, lags=19, max_windows=8)
-    assert (flow.windows, flow.length) == (len(found.examples), found.length)
+    assert (flow.windows, flow.length) == (len(found), length)
     for layer in flow.layers:
         low, high = layer.trained.band
         assert all(a <= mean <= b for a, mean, b in zip(low, layer.trained.relative, high, strict=True) if a < b)
@@ -232,11 +232,10 @@ def test_windows_of_a_running_text_do_not_overlap(inspected) -> None:
     explainer = explainer_of(inspected["lm"])
     text = SENTENCE * 9
     found = equal_windows(explainer.inputs, [text], length=30, count=4)
-    assert found.length == 30
+    assert {len(each.inputs) for each in found} == {30}
     (whole,) = explainer.examples(text)
     starts = [
-        next(i for i in range(0, len(whole.inputs), 30) if whole.inputs[i : i + 30] == each.inputs)
-        for each in found.examples
+        next(i for i in range(0, len(whole.inputs), 30) if whole.inputs[i : i + 30] == each.inputs) for each in found
     ]
     assert len(set(starts)) == len(starts) == 4
 

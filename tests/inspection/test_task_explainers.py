@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.inspection.influence import WORDS
+from seriatim.inspection.influence import MEANING
 from seriatim.tasks.explainer import Example, Examples, ExplainedModel, Explainer, Wording
 
 from ..tasks.outside_task import Rater
@@ -70,4 +70,4 @@ def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypat
     assert "how far back it reaches" in page
     assert "Map of the embeddings" in page
     assert "Units and gates" in page
-    assert WORDS["sequence"] in page, "a lens over the tokens that the model reads"
+    assert MEANING in page, "a lens over the tokens that the model reads"

@@ -75,12 +75,6 @@ def _aligned(run: Run, text: str, beam: int) -> Aligned:
     )
 
 
-def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
-    """Return the mean attention on ``positions`` of the source, given for each of the first target tokens."""
-    masses = [sum(row[i] for i in chosen) for row, chosen in zip(aligned.weights, positions, strict=False)]
-    return sum(masses) / len(masses)
-
-
 def aligned_map(aligned: Aligned) -> HeatMap:
     """Return an alignment as a map: the source across, the answer down."""
     return HeatMap(

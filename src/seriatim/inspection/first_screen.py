@@ -34,17 +34,22 @@ class FirstScreen:
         return "" if self.below is None else " ".join(told(BELOW, self.below))
 
     @property
+    def main_tiles(self) -> list[Tile]:
+        """The tiles that the page and the console show."""
+        return self.tiles[:MAX_TILES]
+
+    @property
     def strip(self) -> Strip:
         """The text under its lenses."""
         return Strip(self.reading.layout.rows, self.lenses)
 
     def blocks(self, lenses: Sequence[Lens] = ()) -> list[PageBlock]:
         """Return the first screen, whose strip has more ``lenses``."""
-        banner = [Banner(self.warning)] if self.below else []
+        shown: list[PageBlock] = [Banner(self.warning)] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
-        shown: list[PageBlock] = [*banner, strip] if strip.lenses else [*banner]
-        answers = self.reading.answers
-        return [*shown, *([Samples(answers)] if answers else []), Tiles(self.tiles)]
+        shown += [strip] if strip.lenses else []
+        shown += [Samples(self.reading.answers)] if self.reading.answers else []
+        return [*shown, Tiles(self.main_tiles)]
 
     @property
     def answer_lines(self) -> list[str]:
@@ -64,7 +69,7 @@ class FirstScreen:
     def summary(self) -> list[str]:
         """The lines of the console: the warning, the answer, and the tiles."""
         warning = [f"! {self.warning}"] if self.below else []
-        return [*warning, *self.answer_lines, *(tile.line for tile in self.tiles)]
+        return [*warning, *self.answer_lines, *(tile.line for tile in self.main_tiles)]
 
 
 def first_screen(inspected: InspectedRun) -> FirstScreen:
@@ -83,4 +88,4 @@ def first_screen(inspected: InspectedRun) -> FirstScreen:
         except InputError:  # a model without layers has neither influence nor attention
             pass
     tiles += held_out_tiles(inspected.run)
-    return FirstScreen(inspected, reading, lenses, tiles[:MAX_TILES], below)
+    return FirstScreen(inspected, reading, lenses, tiles, below)

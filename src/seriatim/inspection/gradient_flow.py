@@ -59,14 +59,7 @@ CANDIDATES = 200
 # at a lag only because fewer windows reach so far.
 
 
-class EqualWindows(NamedTuple):
-    """Windows with ``length`` tokens each."""
-
-    examples: list[Example]
-    length: int
-
-
-def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> EqualWindows:
+def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> list[Example]:
     """Return at most ``count`` windows of one length, at most ``length``.
 
     A running text is cut into stretches that do not overlap. Of single texts, those that are long enough are used, with
@@ -81,14 +74,13 @@ def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, cou
     sizes = np.array([_size(example) for example in sequences])
     width = _width(sizes, length, count, divisible=inputs.is_divisible)
     if not width:
-        return EqualWindows([], 0)
+        return []
     if inputs.is_divisible:
         starts = [(i, start) for i, size in enumerate(sizes) for start in range(0, size - width + 1, width)]
     else:
         starts = [(i, max(0, size - width)) for i, size in enumerate(sizes) if size >= width]
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(count, len(starts))).round().astype(int)).tolist()
-    examples = [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
-    return EqualWindows(examples, width)
+    return [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
 
 
 def _size(example: Example) -> int:
@@ -202,16 +194,16 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     inputs = explainer.require(explainer.inputs)
     items = texts if isinstance(texts, list) else [texts]
     found = equal_windows(inputs, items, length=lags + 1, count=max_windows)
-    if not found.examples:
+    if not found:
         if not any(inputs.read(item) for item in items):
             raise EmptyError("text: nothing in it to read; give a few words")
         return GradientFlow([], 0, 0)
 
     # The same windows are measured before training, since only the difference shows what the training changed.
-    trained, fresh = (_curves(each, found.examples, lags) for each in (explainer, fresh_explainer(run)))
+    trained, fresh = (_curves(each, found, lags) for each in (explainer, fresh_explainer(run)))
     layers = [LayerFlow(name, curve, fresh[name]) for name, curve in trained.items()]
     most = max((len(layer.trained.norms) for layer in layers), default=0)
-    return GradientFlow(layers, len(found.examples), most, found.length)
+    return GradientFlow(layers, len(found), most, len(found[0].inputs))
 
 
 def _curves(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, FlowCurve]:

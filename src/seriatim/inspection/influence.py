@@ -36,16 +36,10 @@ TOGETHER = 4096
 """Tokens read at once, in copies of a text that are differentiated at one answer each."""
 MAX_BYTES = 1_000_000
 """Largest size of the weights of all lenses; fewer tokens are shown if there are many heads."""
-MEANING = "It is the norm of a gradient (Madsen 2019), which has no sign."
-WORDS = {
-    "next token": "Influence on the probability of the selected token, divided between the tokens before it.",
-    "each token": "Influence on the probability of the selected word's tag, divided between the words.",
-    "sequence": "Influence of each token on the probability of the answer.",
-    "masked": "Influence on the probability of the selected token when it is masked, divided between the others.",
-    "decoded": "Influence on the probability of the selected token of the answer, divided between the source and the "
-    "tokens before it.",
-}
-"""What influence is by what the model predicts; see `Examples.predicts`."""
+MEANING = (
+    "Influence on the probability of the selected token, of its tag, or of the only answer, divided between the tokens "
+    "that the model reads for it. It is the norm of a gradient (Madsen 2019), which has no sign."
+)
 
 
 @dataclass(frozen=True)
@@ -181,9 +175,6 @@ def _readable(inputs: Examples, example: Example, answers: int) -> Tensor:
 
 def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Lens]:
     """Return the influence on each answer and the weights of every attention layer, as lenses of the strip."""
-    if not top_layers(inspected.run.model):
-        raise NotSupportedError("this model has no layers, so that it has neither attention nor gradients")
-
     # The number of heads, which one token shows, decides for how many tokens the page has weights.
     tokens = _tokens_to_show(attention_maps(inspected.run, inspected.item, max_tokens=1).maps)
     result = influence(inspected.run, inspected.item, max_tokens=tokens)
@@ -206,14 +197,13 @@ def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
 def _influence_lens(inputs: Examples, result: Influence, layout: Layout) -> Lens:
     """Return the fractions of influence on each answer, or in percent on the only one."""
     example = result.example
-    kind = "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
-    if kind == "sequence":
-        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", f"{WORDS[kind]} {MEANING}")
+    if inputs.predicts == "sequence":
+        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", MEANING)
     read = len(example.inputs)
     blocks = [Weights(_trimmed(result.shares[:, :read]), layout.first_answer)]
     if example.decoded:
         blocks.append(Weights(_trimmed(result.shares[:, read:]), layout.first_answer, layout.source))
-    return Links("influence", blocks, f"{WORDS[kind]} {MEANING}")
+    return Links("influence", blocks, MEANING)
 
 
 def _attention_lenses(attention: AttentionMap, layout: Layout) -> Iterator[Links]:

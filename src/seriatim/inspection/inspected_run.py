@@ -16,8 +16,6 @@ from ..pages.page import PageBlock
 from ..pages.strip import Lens
 from ..pages.wording import short_name
 from ..runs.run import Run, load
-from ..runs.run_summary import MAX_SUMMARY_BYTES
-from ..storage.files import read_json
 from ..tasks.explainer import Examples, Explainer, LabelledData
 from ..version import __version__
 
@@ -159,27 +157,12 @@ def prepare(
     return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 
-def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
+def open_run(run: Run | str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
     """Open a run as `seriatim.load` does; warn if another version wrote it, and return sentences on what may differ."""
-    version = _version(Path(path)) if isinstance(path, str | Path) else None
-    differs = version is not None and version != __version__
-    origin = f"{path}: made by seriatim {version}, and this is {__version__}"
-    try:
-        run = load(path, allow_code=allow_code)
-    except InputError as error:
-        raise (error.with_message(f"{error} ({origin})") if differs else error) from None
-    if not differs:
+    run = run if isinstance(run, Run) else load(run, allow_code=allow_code)
+    version = (run.summary.get("versions") or {}).get("seriatim", __version__)
+    if version == __version__:
         return run, ()
-    warnings.warn(f"{origin}; its results may differ from those of that version", stacklevel=3)
+    differs = f"{run.path}: made by seriatim {version}, and this is {__version__}"
+    warnings.warn(f"{differs}; its results may differ from those of that version", stacklevel=3)
     return run, (f"The run was made by seriatim {version}, and this page by {__version__}.",)
-
-
-def _version(folder: Path) -> str | None:
-    """Return the version of Seriatim that wrote a run, if its summary names it."""
-    path = folder / "summary.json"
-    if not path.is_file():
-        return None
-    try:
-        return str(read_json(path, max_bytes=MAX_SUMMARY_BYTES, remedy="")["versions"]["seriatim"])
-    except (InputError, LookupError, TypeError):  # `load` reports what is wrong with the summary
-        return None

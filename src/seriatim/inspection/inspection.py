@@ -100,7 +100,7 @@ def inspect(
     if isinstance(run, Sequence) and not isinstance(run, str):
         if permute:
             raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
-        several = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
+        several = [open_run(each, allow_code=allow_code)[0] for each in run]
         check_together(several)
         names = distinct_names([each.path for each in several])
         path = page_name(names) if out is None else out
@@ -112,7 +112,7 @@ def inspect(
         return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
 
     # The file is checked before any work, which may take minutes.
-    opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
+    opened, notes = open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
     path = opened.path / PAGE if out is None else out
     settings = opened.config.data

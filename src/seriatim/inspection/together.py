@@ -11,9 +11,8 @@ from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, rend
 from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
-from .context_section import context_tiles
 from .first_screen import FirstScreen
-from .standing import WORSE, held_out_tiles
+from .standing import WORSE
 
 PAGE = "inspect.html"
 MAX_NAME = 100
@@ -117,8 +116,7 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
             if same:
                 mean, ends = bits.mean
                 add(row, "Bits a token", Cell(mean, note=f"95 % interval {ends}" if ends else ""))
-        tiles = [*screen.reading.tiles, *(context_tiles(screen.inspected) if screen.below is None else [])]
-        for tile in (*tiles, *held_out_tiles(screen.inspected.run)[:1]):
+        for tile in screen.tiles:
             if bits is None or tile != bits.tile:
                 add(row, tile.name, Cell(tile.value, note=tile.notes))
     rows = [

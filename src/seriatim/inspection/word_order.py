@@ -8,7 +8,6 @@ float64, so that rounding does not look like a change.
 
 import copy
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Folded, Prose, Samples, Table
+from ..pages.page import Folded, Prose, Samples
 from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
@@ -34,14 +33,6 @@ MAX_CHARACTERS = 400
 """Characters of a text that are shown in both orders."""
 SAME = 1e-9
 """Total variation up to which two distributions are equal except for rounding in float64."""
-
-
-class Mean(NamedTuple):
-    """A mean with its 95 % interval, whose bounds are None for a single value."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -62,19 +53,9 @@ class OrderEffect:
     total: int
 
     @property
-    def change(self) -> Mean:
-        """Mean total variation over the orders."""
-        return mean_of(self.changes)
-
-    @property
     def invariant(self) -> bool:
         """Whether no order changes the prediction, except for rounding in float64."""
         return bool(self.changes.max() <= SAME)
-
-
-def mean_of(values: np.ndarray) -> Mean:
-    """Return the mean of values ``(n,)`` with its interval, by the bootstrap."""
-    return Mean(*interval(np.stack([values, np.ones(len(values))], axis=1), mean))
 
 
 def order_effect(
@@ -134,7 +115,8 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
-class OrderFacts(NamedTuple):
+@dataclass(frozen=True)
+class OrderFacts:
     """What was measured, as it is written."""
 
     effect: OrderEffect
@@ -148,12 +130,23 @@ class OrderFacts(NamedTuple):
     @property
     def change(self) -> str:
         """The mean total variation over the orders, with its interval."""
-        return _cell(self.effect.change)
+        value, low, high = interval(np.stack([self.effect.changes, np.ones(len(self.effect.changes))], axis=1), mean)
+        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
 
     @property
     def without(self) -> str:
         """The total variation of the last token alone."""
         return _number(self.effect.without)
+
+    @property
+    def count(self) -> int:
+        """The number of orders."""
+        return len(self.effect.changes)
+
+    @property
+    def tokens(self) -> str:
+        """The number of tokens that are read."""
+        return f"{len(self.effect.tokens):,} of {self.effect.total:,}"
 
 
 STATEMENTS = (
@@ -166,7 +159,11 @@ STATEMENTS = (
     ),
     Statement[OrderFacts](
         lambda facts: not facts.effect.invariant,
-        "Another order changes {prediction} by {change} on average (total variation; 1 is the largest).",
+        "Another order changes {prediction} by {change}, the mean total variation over {count} orders with its 95 % "
+        "interval. Without the other tokens, it changes by {without}.",
+    ),
+    Statement[OrderFacts](
+        lambda facts: len(facts.effect.tokens) < facts.effect.total, "Only the first {tokens} tokens are read."
     ),
 )
 
@@ -177,27 +174,10 @@ def order_section(inspected: InspectedRun) -> SectionBody:
         return SectionBody([])
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
     facts = OrderFacts(effect, inspected.explainer.wording.prediction)
-    sentences, count = told(STATEMENTS, facts), len(effect.changes)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
-    rows = [["other orders", facts.change], ["last token alone", facts.without]]
-    cut = f" The first {len(effect.tokens):,} of {effect.total:,} tokens." if effect.total > len(effect.tokens) else ""
-    caption = f"Change of the prediction over {count} other orders: total variation, mean [95 % interval].{cut}"
-    return SectionBody(
-        [
-            Prose(" ".join(sentences)),
-            Table(["the model reads", "mean"], rows, caption, {1}),
-            Folded("The two orders", [Samples(samples)]),
-        ]
-    )
-
-
-def _cell(mean: Mean) -> str:
-    """Return a mean with its interval in brackets."""
-    if mean.low is None or mean.high is None or mean.value < SAME:
-        return _number(mean.value)
-    return f"{_number(mean.value)} [{_number(mean.low)}, {_number(mean.high)}]"
+    return SectionBody([Prose(" ".join(told(STATEMENTS, facts))), Folded("The two orders", [Samples(samples)])])
 
 
 def _number(value: float) -> str:

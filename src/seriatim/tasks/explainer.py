@@ -193,14 +193,7 @@ def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
 def note_unknown(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     """Return a sentence on the unknown tokens among ``ids``, if there are any."""
     unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
-    if not unknown:
-        return []
-    tokens = (
-        "One token is outside the vocabulary and is"
-        if unknown == 1
-        else f"{unknown:,} tokens are outside the vocabulary and are"
-    )
-    return [f"{tokens} read as <unk>."]
+    return [f"Outside the vocabulary, and read as <unk>: {unknown:,} of {len(ids):,} tokens."] if unknown else []
 
 
 class Examples(ABC, Generic[ModelT]):

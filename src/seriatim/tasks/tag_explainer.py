@@ -120,8 +120,8 @@ class TaggedExamples(Examples[Tagger]):
         ):
             probability = float(row[tag])
             likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
-            bits, rank = -math.log2(probability) if probability else math.inf, int((row > probability).sum()) + 1
-            tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
+            bits = -math.log2(probability) if probability else math.inf
+            tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, likely))
         caption = (
             "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
             "Select a word to see the most likely tags."

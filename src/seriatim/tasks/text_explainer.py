@@ -4,9 +4,8 @@
 """
 
 import functools
-import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic
 
@@ -178,7 +177,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         )
 
         # A reader should see the text itself, so that unknown tokens are shown as the words they stand for.
-        words = unknown_words(self.tokenizer, [text], corpus.ids)
+        words = unknown_words(self.tokenizer, text, corpus.ids)
         for position, word in words.items():
             scores[position] = scores[position]._replace(text=f"[{word}] ")
         if words:
@@ -186,7 +185,7 @@ class TextScores(LabelledData, Generic[ModelT]):
                 " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
             )
         in_order = [scores[position] for position in range(len(corpus.ids))]
-        return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+        return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
         """Return the losses of single tokens of a sample of a text; see `choose_sample`."""
@@ -408,16 +407,15 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
 # Unknown words, so that a reader sees the text itself
 
 
-def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int] | np.ndarray) -> dict[int, str]:
+def unknown_words(tokenizer: Tokenizer, text: str, ids: Sequence[int] | np.ndarray) -> dict[int, str]:
     """Return the words that the tokens ``ids`` hold as unknown, by their position; empty if they cannot be told.
 
-    The ids are those of the texts, one after another, or the first of them; only as many texts are read as are needed.
+    The ids are those of the text, or the first of them.
     """
     if tokenizer.kind != "word" or tokenizer.unknown_id is None:
         return {}
     positions = [position for position, token in enumerate(ids) if token == tokenizer.unknown_id]
-    found = itertools.chain.from_iterable(_read_as_unknown(tokenizer, text) for text in texts)
-    words = list(itertools.islice(found, len(positions)))
+    words = _read_as_unknown(tokenizer, text)[: len(positions)]
     return dict(zip(positions, words, strict=True)) if len(words) == len(positions) else {}
 
 
@@ -432,7 +430,7 @@ def _read_as_unknown(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
     """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
-    words = unknown_words(tokenizer, [line], ids)
+    words = unknown_words(tokenizer, line, ids)
     return [f"[{words[position]}]" if position in words else name for position, name in enumerate(names)]
 
 
