@@ -11,6 +11,7 @@ import seriatim
 from seriatim.inspection.gates import (
     Result,
     UnitNumbers,
+    gate_chart,
     gate_names,
     gates,
     gates_section,
@@ -190,7 +191,7 @@ def test_gates_of_a_run_belong_to_its_tokens(texts: dict[str, str], tmp_path: Pa
     assert gate.tokens == ("</s>", "the", "cat", "sees")
     assert gate.values.shape == (4, 24)
     assert bool(((gate.values > 0) & (gate.values < 1)).all())
-    torch.testing.assert_close(gate.mean, gate.values.mean(1))
+    torch.testing.assert_close(torch.tensor(gate_chart(gate).series[0].y), gate.values.mean(1))
 
 
 def test_both_directions_are_in_the_order_of_the_text(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class RaterExamples(Examples[Rater]):
 def explain(rated: ExplainedModel[Rater]) -> Explainer:
     """Add the embeddings, and say what the model is called."""
     examples, embeddings = RaterExamples(rated), rated.model.embedding.weight
-    return Explainer(rated, Wording("rater"), inputs=examples, losses=examples, embeddings=embeddings)
+    return Explainer(rated, Wording("rater"), inputs=examples, embeddings=embeddings)
 
 
 @pytest.fixture(scope="module")

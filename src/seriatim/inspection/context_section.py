@@ -16,7 +16,6 @@ from ..pages.page import PageBlock, Prose
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
 from ..pages.wording import in_bytes
-from ..tasks.explainer import Refusal
 from .inspected_run import ALONE, InspectedRun, SectionBody
 
 NEAR = 4
@@ -83,12 +82,10 @@ REACH_NOTES: tuple[Statement[ContextFacts], ...] = (
 
 
 def context_tiles(inspected: InspectedRun) -> list[Tile]:
-    """Return the gain by context and its reach; none of a model for which they have no meaning."""
-    if isinstance(inspected.explainer.context_excess, Refusal):
-        return []
+    """Return the gain by context and its reach; none if they have no meaning, or the held-out data are too few."""
     found = inspected.context_excess
     if found is None or NEAR not in found.by_size:
-        return [Tile("Context used", "not known", note="there are no held-out data, or too few")]
+        return []
     facts, (gain, ends) = ContextFacts(found.by_size), bits_and_interval(found.by_size[NEAR])
     gained = f"gained by {ALONE}" if inspected.is_blended else "gained"
     note = f"{gained} from what is further back than {NEAR} tokens, on {inspected.held_out_name}"

@@ -70,11 +70,6 @@ class Gate:
     values: Tensor
     is_rate: bool = False
 
-    @property
-    def mean(self) -> Tensor:
-        """Mean over the units at every token ``(tokens,)``."""
-        return self.values.mean(1)
-
 
 @dataclass(frozen=True)
 class UnitNumbers:
@@ -346,7 +341,10 @@ def gate_chart(gate: Gate) -> Chart:
     """Return the mean of a gate, or of a step size, over its units at every token, and the units that vary most."""
     deviations = gate.values.std(0) if len(gate.values) > 1 else torch.zeros(gate.values.shape[1])
     units = deviations.argsort(descending=True, stable=True)[:2].tolist()
-    curves = [("mean", gate.mean.tolist()), *((f"unit {unit + 1}", gate.values[:, unit].tolist()) for unit in units)]
+    curves = [
+        ("mean", gate.values.mean(1).tolist()),
+        *((f"unit {unit + 1}", gate.values[:, unit].tolist()) for unit in units),
+    ]
     what = "step size Δ" if gate.is_rate else "0 closed, 1 open"
     caption = f"The mean over {gate.values.shape[1]:,} units, and the two that vary most over this text."
     return _curves(f"{gate.layer}, {gate.name}", gate.tokens, curves, what, caption)

@@ -222,14 +222,14 @@ def fresh_explainer(run: Run) -> Explainer:
 
 def _norms(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
-    losses, inputs = explainer.require(explainer.losses), explainer.require(explainer.inputs)
+    inputs = explainer.require(explainer.inputs)
     backwards = {primitive.name for primitive in primitive_layers(explainer.model) if primitive.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for batch in _batches(examples, GROWING_BATCH if _grows(explainer.model) else BATCH):
         last, first = ([inputs.end_place(each, at_start=start) for each in batch] for start in (False, True))
-        norms = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, last))
+        norms = norms_by_lag(explainer.model, functools.partial(inputs.place_losses, batch, last))
         if inputs.predicts == "each token" and backwards:  # a layer that reads backwards ends at the first token
-            at_start = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, first))
+            at_start = norms_by_lag(explainer.model, functools.partial(inputs.place_losses, batch, first))
             norms |= {name: at_start[name] for name in backwards & at_start.keys()}
         for name, values in norms.items():
             rows[name] += [row for row in values[:, :lags] if len(row)]

@@ -92,40 +92,52 @@ def inspect(
         InputError: a run, the text or the data cannot be read, or the page cannot be written; or the runs are of
             different tasks.
     """
-    permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
+    permute = PERMUTATIONS if permute is True else check_integer("permute", permute)
+    beam = check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
-    path: str | Path
     read = functools.partial(prepare, text=text, beam=beam, data=data, file_format=file_format)
     if isinstance(run, Sequence) and not isinstance(run, str):
         if permute:
             raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
-        several = [open_run(each, allow_code=allow_code)[0] for each in run]
-        check_together(several)
-        names = distinct_names([each.path for each in several])
-        path = page_name(names) if out is None else out
-        file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
-        for each in several:
-            with naming(each.place):
-                screens.append(first_screen(read(each.reading(fields or {}))))
-        pages = [os.path.relpath(each.path / PAGE, file.parent) for each in several]
-        return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
+        several = [open_run(each, allow_code=allow_code)[0].reading(fields or {}) for each in run]
+        return _inspect_together(several, read, out=out, data=data, links=links)
 
     # The file is checked before any work, which may take minutes.
     opened, notes = open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
-    path = opened.path / PAGE if out is None else out
+    path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = check_file(path, PAGE_KIND, inputs, of_run=opened.path)
 
     with naming(opened.place):
-        inspected = read(opened, permutations=PERMUTATIONS if permute is True else permute)
+        inspected = read(opened, permutations=permute)
         screen, sections, lenses = _measured(inspected)
     lead = " ".join([_lead(inspected), *notes, *inspected.notes])
     title = f"{opened.path.name}: inside the model"
     write_page(file, render(title, lead, sections, opening=screen.blocks(lenses), links=links))
     return Inspection.of(Path(path), screen.summary, [screen])
+
+
+def _inspect_together(
+    runs: Sequence[Run],
+    read: Callable[[Run], InspectedRun],
+    *,
+    out: str | Path | None,
+    data: str | None,
+    links: Sequence[Link],
+) -> Inspection:
+    """Write the page on several runs, of each of which the text is ``read``; for the rest see `inspect`."""
+    check_together(runs)
+    names = distinct_names([run.path for run in runs])
+    path = page_name(names) if out is None else out
+    file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
+    for run in runs:
+        with naming(run.place):
+            screens.append(first_screen(read(run)))
+    pages = [os.path.relpath(run.path / PAGE, file.parent) for run in runs]
+    return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
 
 
 def _measured(inspected: InspectedRun) -> tuple[FirstScreen, list[PageSection], list[Lens]]:

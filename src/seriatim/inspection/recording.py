@@ -96,7 +96,7 @@ def has_memory(layer: SequenceLayer) -> bool:
 def run_once(explainer: Explainer, example: Example) -> None:
     """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
     if top_layers(explainer.model):
-        explainer.require(explainer.losses).forward([example])
+        explainer.require(explainer.inputs).forward([example])
 
 
 def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:

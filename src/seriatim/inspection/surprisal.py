@@ -168,12 +168,10 @@ def _tagged(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
         tokens.append(StripToken(f"{word} ", above=tag, gold="" if tag == right else right))
         note = f"{tag} {percent(2**-score.bits)}"
         notes.append(note if other == tag else f"{note}; {ALONE} answers {other}")
-    least = max(range(len(tokens)), key=lambda i: scores.scores[i].bits)
-    certainty = percent(2 ** -scores.scores[least].bits)
-    tiles = [Tile("Least certain tag", f"{tokens[least].text.strip()}: {answers[least]}", note=certainty)]
+    tiles = []
     if reference and gold is not answers:
         right = f"{sum(not token.gold for token in tokens):,} of {len(tokens):,}"
-        tiles.insert(0, Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
+        tiles.append(Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
     lens = _surprisal(scores, 0, notes)
     return Reading(Layout([StripRow("", tokens)]), [lens], tiles=tiles)
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, Protocol
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -119,17 +119,12 @@ class LabelEffect:
     full: np.ndarray  # (labels,): P(label) for all tokens
     prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
     without: np.ndarray  # (tokens, labels): P(label) of the text without each token
-    blended: np.ndarray | None = None  # (labels,): P(label) of the run, if it answers with its simple baseline, too
+    answer: np.ndarray  # (labels,): P(label) of what the run answers, with its simple baseline if it has one
 
     @property
     def predicted(self) -> int:
         """Index of the label that is most likely for the network alone."""
         return int(self.full.argmax())
-
-    @property
-    def answer(self) -> np.ndarray:
-        """P(label) of what the run answers ``(labels,)``."""
-        return self.full if self.blended is None else self.blended
 
     def bits(self) -> np.ndarray:
         """Return by how much each token raises log₂ P(predicted label), compared with the text without it."""
@@ -226,6 +221,18 @@ class Examples(ABC, Generic[ModelT]):
     def read(self, item: object) -> list[Example]:
         """Return what the model reads of a text, or of an item of `LabelledData.held_out`."""
 
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model once over examples of one shape; not every model can be observed while it reads."""
+        raise NotOfferedError("this task offers no way to run its model")
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P ``(batch,)`` in nats of the target at one position of each example; differentiable.
+
+        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
+        one target for a whole text has one loss, whatever the position.
+        """
+        raise NotOfferedError("this task offers no losses of its targets")
+
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the names of the targets, in the order of their positions: by default, of one for the whole text."""
         return ("the answer",)
@@ -263,20 +270,6 @@ class Examples(ABC, Generic[ModelT]):
         """Return the names of tokens; ids beyond the vocabulary are masks."""
         tokenizer = tokenizer or self.tokenizer
         return tuple(MASK if token >= tokenizer.vocabulary_size else tokenizer.describe(token) for token in ids)
-
-
-class Losses(Protocol):
-    """Runs the model over examples, and differentiates its loss."""
-
-    def forward(self, batch: Sequence[Example]) -> Tensor:
-        """Run the model once over examples of one shape."""
-
-    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
-        """Return −log P ``(batch,)`` in nats of the target at one position of each example; differentiable.
-
-        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
-        one target for a whole text has one loss, whatever the position.
-        """
 
 
 class LabelledData(ABC):
@@ -341,7 +334,6 @@ class Explainer:
 
     # The text as the model reads it, and how it is differentiated
     inputs: Examples | Refusal = Refusal("this task offers no examples to read")
-    losses: Losses | Refusal = Refusal("this task offers no way to run its model")
 
     # What it predicts: ``(batch, predictions, outcomes)`` at the end of examples of one length
     predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal(

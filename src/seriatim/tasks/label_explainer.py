@@ -50,7 +50,6 @@ def explain_classifier(explained: ExplainedModel[Classifier], reader: LabelledTe
         WORDING,
         functools.partial(first_line, tokenizer=examples.tokenizer),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         label_effect=examples.label_effect,
         export=lambda: label_forms(explained.model),
@@ -128,10 +127,9 @@ class ClassifierExamples(Examples[Classifier]):
         prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
         without = self.probabilities([np.delete(ids, i) for i in range(size)])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
-        full, blended = self.probabilities([ids])[0], None
-        if self.explained.is_blended:
-            blended = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
-        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, blended)
+        full = self.probabilities([ids])[0]
+        answer = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
+        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, answer)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
         """Return P(label) of texts given as token ids ``(texts, labels)``, by the network alone."""
@@ -188,7 +186,8 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     variants = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
     probabilities = explained.model.probabilities([" ".join(variant) for variant in variants]).cpu().numpy()
     names = [f"{word} " for word in words]
-    return LabelEffect(names, list(explained.vocabulary.labels), probabilities[0], None, probabilities[1:])
+    full, without = probabilities[0], probabilities[1:]
+    return LabelEffect(names, list(explained.vocabulary.labels), full, None, without, answer=full)
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:

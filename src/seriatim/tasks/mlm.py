@@ -449,7 +449,6 @@ def explain_masked_model(
         ),
         text.excerpt,
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         token_scores=scores.token_scores,
         token_losses=scores.token_losses,

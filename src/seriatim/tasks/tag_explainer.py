@@ -46,7 +46,6 @@ def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSenten
         ),
         functools.partial(first_line, tokenizer=explained.vocabulary.tokenizer, notes_unknown=not model.reads_spelling),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         token_scores=examples.token_scores,
         export=(lambda: tag_forms(model)) if isinstance(model, Tagger) else None,

@@ -336,7 +336,6 @@ def explain_language_model(explained: ExplainedModel[LanguageModel], read_corpus
     return replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         export=lambda: language_forms(explained.model),
     )
