@@ -131,7 +131,7 @@ def print_results(values: JsonMapping, folder: Path) -> None:
             print(printable(f"✗ {row.layer}  {reason}; to retry: {again}"))
 
     # What the table shows, what to know before trusting it, and what it rests on.
-    verdict, setup = Verdict.of(results), Setup.of(results)
+    verdict, setup = Verdict(results), Setup(results)
     lines = [(name, statement.of(verdict)) for name, statement in CONSOLE if statement.when(verdict)]
     width = max((len(name) for name, _ in lines), default=0)
     for name, text in lines:

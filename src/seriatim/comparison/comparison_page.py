@@ -85,7 +85,7 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
 
 def _folded(results: Results) -> list[PageBlock]:
     """Return how the comparison was done, folded: who wants to trust it reads on here."""
-    conditions = told(CONDITIONS, Caveats.of(results))
+    conditions = told(CONDITIONS, Caveats(results))
     settings = [tables.settings_table(results), tables.trials_table(results), tables.seeds_table(results)]
     blocks: dict[str, Sequence[PageBlock | None]] = {
         "What was equal": [tables.equal_table(results)],

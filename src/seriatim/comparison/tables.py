@@ -273,7 +273,7 @@ def _option(value: object) -> str:
 
 def equal_table(results: Results) -> Table:
     """Return what was equal for all trained layers, and what was not."""
-    caveats, tokenizer = Caveats.of(results), results.section("tokenizer")
+    caveats, tokenizer = Caveats(results), results.section("tokenizer")
     size = tokenizer.get("vocabulary_size")
     rows = {
         "budget": caveats.setup.budget,
