@@ -198,33 +198,12 @@ def test_hostile_results_stay_text() -> None:
     results = without_plots(results)
     for row in results["rows"]:
         row["options"] = {HOSTILE: HOSTILE}
-        row["samples"] = [{"input": HOSTILE, "truth": HOSTILE, "text": HOSTILE}]
+        row["samples"] = [{"prompt": HOSTILE, "text": HOSTILE}]
         row["keeps"] = row["paper"] = row["runs"][0]["command"] = HOSTILE
     results["command"] = results["data"]["train"] = HOSTILE
     page = check_page(report(results))
     assert HOSTILE in page.text()
     assert not page.all("img")
-
-
-def test_wrong_answers_are_marked_by_more_than_colour() -> None:
-    results = without_plots(made_up(("rnn", "lstm")))
-    for row, answer in zip(results["rows"], ("NOUN", "VERB"), strict=True):
-        row["samples"] = [{"input": "dog", "truth": "NOUN", "text": answer}]
-    text = check_page(report(results)).text()
-    assert text.count("✗") == text.count("(wrong)") == 1
-    assert text.count("✓") == 1
-
-
-def test_wrong_tags_are_marked_one_by_one() -> None:
-    results = without_plots(made_up(("rnn", "lstm"))) | {"tags_words": True}
-    truth = "DET ADJECTIVE NOUN VERB ADVERB PUNCTUATION"
-    for row in results["rows"]:
-        row["samples"] = [{"input": "the old dog barks loudly .", "truth": truth, "text": truth}]
-    results["rows"][0]["samples"][0]["text"] = truth.replace("VERB A", "NOUN A")
-    text = check_page(report(results)).text()
-    assert "rnn: 1 of 6 wrong" in text
-    assert "NOUN NOUN✗ ADVERB" in text
-    assert "lstm✓ (right)" in text
 
 
 def test_the_order_follows_the_metric() -> None:

@@ -249,18 +249,8 @@ def settings_table(results: Results) -> Table:
         options = ", ".join(f"{key} {_option(value)}" for key, value in row.options.items())
         rate = MISSING if row.learning_rate is None else f"{row.learning_rate:g}"
         cells.append([row.layer, *texts, rate, options or MISSING, row.keeps or MISSING, row.paper or MISSING])
-    headings = [
-        "layer",
-        "embedding",
-        "hidden",
-        "layers",
-        "steps",
-        "tokens",
-        "learning rate",
-        "options",
-        "keeps",
-        "paper",
-    ]
+    sizes = ["embedding", "hidden", "layers", "steps", "tokens", "learning rate"]
+    headings = ["layer", *sizes, "options", "keeps", "paper"]
     return Table(headings, cells, "Sizes and options, and what each layer keeps of a text.", range(1, 7))
 
 
