@@ -121,16 +121,14 @@ def test_charts_show_the_figures_of_the_rows() -> None:
     for cost in charts.COSTS:
         for figure in (figure for name, figure in quality.choices if name == cost.name):
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
-                (row.layer, cost.value(row), results.of(row)) for row in results.measured if cost.value(row)
+                (row.layer, cost.column.value(row), results.of(row))
+                for row in results.measured
+                if cost.column.value(row)
             }
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
         (row.layer, results.of(row), row.interval("perplexity")) for row in results.ranked
     ]
-
-
-def test_smoothing_averages_neighbours_only() -> None:
-    assert charts._smoothed([3.0, 6.0, 9.0, 3.0]) == [3.0, 4.5, 6.0, 6.0]
 
 
 def test_neighbours_of_one_rank_are_joined() -> None:

@@ -72,18 +72,6 @@ class Distance(FromJson):
         """Return whether anything was measured."""
         return bool(self.kind)
 
-    def gain_beyond(self, tokens: int) -> JsonMapping | None:
-        """Return the gain from the context beyond a number of tokens, or None."""
-        return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
-
-    def written(self, far: int) -> tuple[str, str]:
-        """Return the value at a distance and its interval, with the digits that the interval supports."""
-        value, (low, high) = self.values[str(far)], self.bounds.get(str(far)) or (None, None)
-        if value is None or low is None or high is None or low == high:
-            return f"{value:.3g}", ""
-        figure = Metric(self.of, self.of, 3)
-        return figure.written(value, (low, high)), " to ".join(figure.written(end, (low, high)) for end in (low, high))
-
     @cached_property
     def points(self) -> list[tuple[int, float]]:
         """The distances and the values there, nearest first."""
