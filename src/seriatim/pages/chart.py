@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .wording import in_short
 
 Look = dict[str, Any]
-"""Options of Matplotlib for a line: colour, dashes and marker."""
+"""Options of Matplotlib for a line, such as its colour, dashes and marker: ``axes.plot(x, y, **look)``."""
 
 
 @dataclass(frozen=True)
