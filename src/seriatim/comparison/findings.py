@@ -15,7 +15,7 @@ from ..pages.wording import in_short, in_time, in_time_range, listed, short_name
 from .results import ResultRow, Results
 
 BUSY = 0.1
-"""Fraction of the processors' time that other programs may take during a training."""
+"""Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 MIN_VALIDATIONS = 3
@@ -37,7 +37,7 @@ class Verdict:
         best_value, trained_value: the metric with its interval.
         next_gap, trained_gap: how much worse than the best one.
         is_equal_budget: whether trained rows may be ordered.
-        is_counted_best: whether a model that is not trained by steps is significantly better than every trained one.
+        is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
         cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
             others, with its cost.
@@ -81,12 +81,12 @@ class Verdict:
 
     @property
     def is_counted_best(self) -> bool:
-        """Whether a model that is not trained by steps is significantly better than every trained one."""
-        return bool(self.best and self.best.counted and self.trained and self.trained.differs)
+        """Whether a model that is not trained by steps is better than every other one, by tests."""
+        return bool(self.best and self.best.counted and self.trained and self.trained.differs and self.is_decided)
 
     @property
     def is_decided(self) -> bool:
-        """Whether one row is better than all the others, by tests."""
+        """Whether one row is better than all the others that it was tested against."""
         return self.next is not None and len(self.equals) == 1
 
     @property
@@ -156,7 +156,10 @@ def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
     )
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
-    return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+    others = min(
+        row.milliseconds_spread[0] for row in known[1:]
+    )  # the second one may have a narrower range than a third
+    return known[0] if known[0].milliseconds_spread[1] < others else None
 
 
 # What a reader must know before trusting it
@@ -219,7 +222,11 @@ class Caveats:
             below_simplest=listed(_below_simplest(results)),
             failed=listed([row.layer for row in results.rows if row.failed]),
             lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
-            busy={layer: others for layer, others in used.items() if others > BUSY * processors},
+            busy={
+                row.layer: used[row.layer]
+                for row in trained
+                if used[row.layer] + min(processors, _threads(row, processors)) > (1 + BUSY) * processors
+            },
             processors=processors,
             trained=len(trained),
             kinds=machine_kinds(results.ran),
@@ -254,13 +261,14 @@ WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
     Statement(
         lambda c: bool(c.below_simplest),
-        "No better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
+        "Not clearly better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
     ),
     FAILED,
     Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
     Statement(
         lambda c: bool(c.busy),
-        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
+        "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
+        "so times may be too long.",
     ),
     Statement(
         lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
@@ -290,6 +298,12 @@ def warnings_of(results: Results, *, on_console: bool = False) -> list[str]:
 def conditions(results: Results) -> str:
     """Return the conditions of the trainings; empty if they ran one by one on one quiet machine."""
     return " ".join(told(CONDITIONS, Caveats.of(results)))
+
+
+def _threads(row: ResultRow, processors: int) -> float:
+    """Return how many threads trained a row and those beside it; as many as there are processors if it is unknown."""
+    runs = ((run, (run.get("machine") or {}).get("threads") or processors) for run in row.runs)
+    return max((threads * (1 + (run.get("beside") or 0.0)) for run, threads in runs), default=processors)
 
 
 def _clear(results: Results) -> list[str]:
