@@ -231,3 +231,33 @@ def test_any_one_thing_may_be_missing() -> None:
     for key in itertools.chain(values.keys() - {"metric", "rows"}):
         assert headline(Results(values | {key: None}))
     assert headline(Results(values | {"rows": [failed_row()]}))
+
+
+def test_a_counted_model_that_is_tied_with_another_one_does_not_win() -> None:
+    values = changed(transformer={"counted": True})
+    results = with_metric(values, ngram=8.0, transformer=9.0, lstm=12.0)
+    assert Verdict.of(results).is_counted_best
+    values["rows"][TRANSFORMER]["difference"] |= {"p_value": TIED, "low": -0.5, "high": 0.7}
+    found = Verdict.of(Results(values))
+    assert not found.is_counted_best
+    assert [row.layer for row in found.equals] == ["ngram", "transformer"]
+    assert len(told(HEADLINE[:6], found)) == 1
+
+
+def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:
+    """The second one has a narrow range, and a third one a wide one."""
+    times = {"ngram": (1.0, [0.9, 1.1]), "lstm": (1.5, [1.4, 1.6]), "transformer": (2.0, [1.0, 3.0])}
+    rows = {layer: {"milliseconds_per_token": at, "milliseconds_spread": ends} for layer, (at, ends) in times.items()}
+    values = changed(**rows)
+    with_metric(values, TIED, ngram=8.0, transformer=8.1, lstm=8.2)
+    assert Verdict.of(Results(values)).cheapest is None
+    values["rows"][TRANSFORMER]["milliseconds_spread"] = [1.9, 3.0]
+    assert Verdict.of(Results(values)).cheapest.layer == "ngram"
+
+
+@pytest.mark.parametrize(("threads", "others", "disturbed"), [(1, 0.9, False), (1, 1.3, True), (2, 0.3, True)])
+def test_other_programs_disturb_a_training_that_lacks_processors(threads: int, others: float, disturbed: bool) -> None:
+    values = changed()
+    run = values["rows"][LSTM]["runs"][0]
+    run["others_processors"], run["machine"] = others, {"processor": "EPYC", "device": "cpu", "threads": threads}
+    assert (Caveats.of(Results(values)).busy == {"lstm": pytest.approx(others)}) == disturbed

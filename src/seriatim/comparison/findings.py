@@ -14,7 +14,7 @@ from ..pages.wording import in_short, in_time, in_time_range, listed, short_name
 from .results import ResultRow, Results
 
 BUSY = 0.1
-"""Fraction of the processors' time that other programs may take during a training."""
+"""Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 MIN_VALIDATIONS = 3
@@ -35,7 +35,7 @@ class Verdict:
         best_value, trained_value: the metric with its interval.
         next_gap, trained_gap: how much worse than the best one.
         is_equal_budget: whether trained rows may be ordered.
-        is_counted_best: whether a model that is not trained by steps is significantly better than every trained one.
+        is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
         cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
             others, with its cost.
@@ -58,12 +58,12 @@ class Verdict:
 
     @property
     def is_counted_best(self) -> bool:
-        """Whether a model that is not trained by steps is significantly better than every trained one."""
-        return bool(self.best and self.best.counted and self.trained and self.trained.differs)
+        """Whether a model that is not trained by steps is better than every other one, by tests."""
+        return bool(self.best and self.best.counted and self.trained and self.trained.differs and self.is_decided)
 
     @property
     def is_decided(self) -> bool:
-        """Whether one row is better than all the others, by tests."""
+        """Whether one row is better than all the others that it was tested against."""
         return self.next is not None and len(self.equals) == 1
 
     @property
@@ -133,7 +133,10 @@ def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
     )
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
-    return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+    others = min(
+        row.milliseconds_spread[0] for row in known[1:]
+    )  # the second one may have a narrower range than a third
+    return known[0] if known[0].milliseconds_spread[1] < others else None
 
 
 # What a reader must know before trusting it
@@ -180,7 +183,10 @@ class Caveats:
         self.failed = listed([row.layer for row in results.rows if row.failed])
         self.lacking = listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking])
         self.processors = int(machine.get("processors") or machine.get("cores") or 1)
-        self.busy = {layer: others for layer, others in used.items() if others > BUSY * self.processors}
+        # Other programs take nothing from a training as long as there are processors for both.
+        limit = (1 + BUSY) * self.processors
+        needed = {row.layer: min(self.processors, _threads(row, self.processors)) for row in trained}
+        self.busy = {layer: others for layer, others in used.items() if others + needed[layer] > limit}
         self.kinds = machine_kinds(results.ran)
         self.at_once = max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1)
         self.has_equal_conditions = same_conditions(results.ran)
@@ -212,13 +218,14 @@ WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
     Statement(
         lambda c: bool(c.below_simplest),
-        "No better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
+        "Not clearly better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
     ),
     FAILED,
     Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
     Statement(
         lambda c: bool(c.busy),
-        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
+        "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
+        "so times may be too long.",
     ),
     Statement(
         lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
@@ -248,6 +255,12 @@ def warnings_of(results: Results, *, on_console: bool = False) -> list[str]:
 def conditions(results: Results) -> str:
     """Return the conditions of the trainings; empty if they ran one by one on one quiet machine."""
     return " ".join(told(CONDITIONS, Caveats(results)))
+
+
+def _threads(row: ResultRow, processors: int) -> float:
+    """Return how many threads trained a row and those beside it; as many as there are processors if it is unknown."""
+    runs = ((run, (run.get("machine") or {}).get("threads") or processors) for run in row.runs)
+    return max((threads * (1 + (run.get("beside") or 0.0)) for run, threads in runs), default=processors)
 
 
 def _below_simplest(results: Results) -> list[str]:

@@ -1,5 +1,6 @@
 """The tables of a comparison page: all rows, their settings, the machine, and what the figures mean."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -98,11 +99,10 @@ def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
     if not column.best or not column.is_comparable or len(rows) < 2:
         return ""
     sign = 1 if column.best == "max" else -1
-    first, second = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))[:2]
-    if texts[first.layer] == texts[second.layer]:
-        return ""
-    worst, other = ([sign * end for end in column.ends(row)] for row in (first, second))
-    return "" if worst and other and min(worst) <= max(other) else first.layer
+    first, *others = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))
+    worst = min((sign * end for end in column.ends(first)), default=math.inf)
+    reached = max((sign * end for row in others for end in column.ends(row)), default=-math.inf)
+    return "" if texts[first.layer] == texts[others[0].layer] or worst <= reached else first.layer
 
 
 def metric_column(results: Results, metric: Metric) -> Column:
