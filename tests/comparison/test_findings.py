@@ -112,6 +112,11 @@ def test_unequal_budgets_have_no_winner_and_say_how_to_repeat(of: str, amounts: 
         assert found.spent == ("10 to 11 s" if equal else "9.0 to 25 s")
 
 
+def test_an_amount_that_all_have_spent_is_written_once() -> None:
+    results = Results(spent(changed(), 401408, 401408, of="tokens"))
+    assert Caveats.of(results).spent == "401,408 tokens"
+
+
 def test_exactly_one_headline_holds() -> None:
     draw = random.Random(0)
     for _ in range(300):

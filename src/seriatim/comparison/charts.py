@@ -43,7 +43,7 @@ COSTS = (
         lambda row: row.milliseconds_spread,
     ),
     Cost("peak memory in training", "memory", lambda row: row.memory_bytes, in_bytes),
-    Cost("state after 1,000 tokens", "state", lambda row: row.state_bytes.get("1000"), in_bytes),
+    Cost("state after 1,000 tokens", "state", lambda row: row.state_after_thousand, in_bytes),
     Cost("parameters", "parameters", lambda row: row.parameters, in_short),
     Cost("size on disk", "on disk", lambda row: row.disk_bytes, in_bytes),
 )

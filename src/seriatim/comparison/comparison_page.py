@@ -107,9 +107,14 @@ def _commands(results: Results) -> list[PageBlock]:
 
 
 def _samples(results: Results) -> list[PageBlock]:
-    """Return the answers of the layers to each input, best layer first, with marks where the right answer is known."""
+    """Return the answers of the layers to each input, best layer first, with marks where the right answer is known.
+
+    There are none where the answers to all inputs can be browsed.
+    """
     rows = [row for row in results.ranked if row.samples]
     samples = [(row.layer, sample) for row in rows for sample in row.samples]
+    if results.section("differ").get("items") and all(sample.get("truth") is not None for _, sample in samples):
+        return []
     answers = {(layer, str(each.get("prompt") or each.get("input") or "")): each for layer, each in samples}
     inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
     if not answers:

@@ -1,5 +1,6 @@
 """The tables of a comparison page: all rows, their settings, the machine, and what the figures mean."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -115,7 +116,7 @@ def _columns(results: Results) -> list[Column]:
             timed,
         ),
         Column("memory", lambda row: row.memory_bytes, lambda values: list(map(in_bytes, values)), best="min"),
-        Column("state", lambda row: row.state_bytes.get("1000"), lambda v: list(map(in_bytes, v)), best="min"),
+        Column("state", lambda row: row.state_after_thousand, lambda v: list(map(in_bytes, v)), best="min"),
         Column("on disk", lambda row: row.disk_bytes, lambda values: list(map(in_bytes, values)), best="min"),
     ]
     return [*columns, _use_of_context(results)]
@@ -175,9 +176,14 @@ def column_texts(results: Results, metric: Metric) -> dict[str, str]:
 
 
 def _alike(values: Sequence[float], metric: Metric, bounds: Sequence[tuple[float, float] | None]) -> list[str]:
-    """Write values of a metric with the same digits: those that the interval in the middle supports."""
+    """Write values of a metric with the same digits: those that the interval in the middle supports.
+
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    """
     supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds if ends)
-    digits = supported[len(supported) // 2] if supported else metric.digits
+    least = min((abs(value) for value in values if value), default=1.0)
+    enough = min(0, 1 - math.floor(math.log10(least)))
+    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
     return [written(value, digits) for value in values]
 
 
@@ -329,7 +335,8 @@ def meanings_table(results: Results) -> Table:
         "training (s)": "seconds of training, without validations",
         "parameters": "all numbers that are learned, with embeddings and the output layer",
         "memory": "the peak of the training process above that of the idle program",
-        "state": "bytes that must be kept of one text to continue it, after 1,000 tokens; 1 kB is 1,000 bytes",
+        "state": "bytes that must be kept of one text to continue it, after 1,000 tokens, or of a source of 1,000 "
+        "tokens to write its answer; 1 kB is 1,000 bytes",
         "ms per token": f"the time of {work}, one text at a time, per token: median and middle half of the repetitions",
     }
     if distance.kind:

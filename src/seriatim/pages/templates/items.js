@@ -1,6 +1,6 @@
 // A browser over items: two models, a filter, an order, a search, and more items on request.
 function itemBrowser(box) {
-  const FIRST = 10, MORE = 50;
+  const MORE = 50;
   const chooser = (names) => { const select = make("select"); select.append(...names.map((name, i) => make("option", name, { value: i }))); return select; };
   const written = (value, digits) => (value === null ? "∞" : value.toFixed(digits));
   const { kind, models, figure, digits, full, sign, items: all } = JSON.parse(box.querySelector("script.data").textContent);
@@ -76,7 +76,7 @@ function itemBrowser(box) {
   };
 
   const grow = () => {
-    const now = chosen(), added = found.slice(shown, shown + (shown ? MORE : FIRST)).map((i) => rowOf(all[i], now));
+    const now = chosen(), added = found.slice(shown, shown + (shown ? MORE : kind === "tags" ? 3 : 10)).map((i) => rowOf(all[i], now));
     body.append(...added);
     shown += added.length;
     more.hidden = shown >= found.length;
