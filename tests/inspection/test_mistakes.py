@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import seriatim
+from seriatim.comparison.plan import MeasuredData
 from seriatim.core.errors import InputError
 from seriatim.evaluation.error_analysis import Mistakes
 from seriatim.inspection.inspected_run import explainer_of, prepare
@@ -123,3 +124,8 @@ def test_held_out_data_are_named_with_their_file(tmp_path: Path) -> None:
     content = mistakes_section(prepare(run, "text 1", beam=1, data=None, file_format=None))
     (summary,) = content.summary
     assert summary.endswith(" on 10 % of labelled.tsv")
+
+
+def test_the_part_of_a_built_in_corpus_that_is_read_is_named_as_in_comparisons(inspected) -> None:
+    found = prepare(inspected["lm"], "a", beam=1, data="builtin:python-docs", file_format=None)
+    assert found.held_out_name == str(MeasuredData("builtin:python-docs", "test"))

@@ -39,7 +39,8 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     fraction = mistakes.correct / max(1, mistakes.total)
     result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(fraction)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
-    selected = source == inspected.run.config.data.valid and inspected.run.task.objective is not None
+    is_valid = source == inspected.run.config.data.valid and not name.endswith(", part test")
+    selected = is_valid and inspected.run.task.objective is not None
     caveat = " These data also selected the weights of the run." if selected else ""
     blocks: list[PageBlock] = [Prose(f"{name}, {mistakes.evaluated}: {result}.{caveat}")]
     blocks.append(items_of(mistakes, inspected.layer))
