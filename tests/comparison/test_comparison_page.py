@@ -177,6 +177,34 @@ def test_a_column_has_the_same_digits() -> None:
     assert same_digits([0.0, 1234.5]) == ["0", "1,234"]
 
 
+def test_a_small_value_beside_very_large_ones_is_not_written_as_zero() -> None:
+    values = made_up(FEW)
+    for row, value in zip(values["rows"], (1796.08, 2.3e6, 1.3e14), strict=True):
+        row["metrics"] |= {"perplexity": value, "perplexity_low": 0.6 * value, "perplexity_high": 1.4 * value}
+    texts = tables.column_texts(Results(values), Results(values).metric)
+    assert list(texts.values())[:2] == ["1,800", "2,300,000"]
+
+
+def test_the_state_of_a_model_with_a_source_is_that_of_a_long_source() -> None:
+    values = made_up(FEW)
+    row = values["rows"][0] | {"state_bytes": {"1000": 22_776}, "state_by_source": {"10": 12_416, "1000": 1_038_056}}
+    values["rows"][0] = row
+    table = tables.summary_table(Results(values))
+    states = {each[0].text: each[table.headings.index("state")] for each in table.rows}
+    assert (states[row["layer"]].value, states[row["layer"]].text) == (1_038_056, "1.04 MB")
+    (bars,) = [each.bars for each in charts.ranking(Results(values), {}).rows if each.name == row["layer"]]
+    assert bars[3].value == 1_038_056
+
+
+def test_samples_that_can_be_browsed_are_not_shown_twice() -> None:
+    results = without_plots(made_up(("rnn", "lstm")))
+    for row in results["rows"]:
+        row["samples"] = [{"input": "a dog", "truth": "NOUN", "text": "NOUN"}]
+    items = {"layers": ["rnn"], "figure": "", "more_is_better": False, "total": 1, "items": []}
+    assert 'id="samples"' in report(results)
+    assert 'id="samples"' not in report(results | {"differ": {"items": items}})
+
+
 def without_plots(results: dict) -> dict:
     """Only the metric is drawn of these, which is quick."""
     drawn = ("parameters", "curve", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")

@@ -112,6 +112,11 @@ def test_unequal_budgets_have_no_winner_and_say_how_to_repeat(of: str, amounts: 
         assert found.spent == ("10 to 11 s" if equal else "9.0 to 25 s")
 
 
+def test_an_amount_that_all_have_spent_is_written_once() -> None:
+    results = Results(spent(changed(), 401408, 401408, of="tokens"))
+    assert Caveats(results).spent == "401,408 tokens"
+
+
 def test_exactly_one_headline_holds() -> None:
     draw = random.Random(0)
     for _ in range(300):
@@ -236,9 +241,9 @@ def test_any_one_thing_may_be_missing() -> None:
 def test_a_counted_model_that_is_tied_with_another_one_does_not_win() -> None:
     values = changed(transformer={"counted": True})
     results = with_metric(values, ngram=8.0, transformer=9.0, lstm=12.0)
-    assert Verdict.of(results).is_counted_best
+    assert Verdict(results).is_counted_best
     values["rows"][TRANSFORMER]["difference"] |= {"p_value": TIED, "low": -0.5, "high": 0.7}
-    found = Verdict.of(Results(values))
+    found = Verdict(Results(values))
     assert not found.is_counted_best
     assert [row.layer for row in found.equals] == ["ngram", "transformer"]
     assert len(told(HEADLINE[:6], found)) == 1
@@ -250,9 +255,9 @@ def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:
     rows = {layer: {"milliseconds_per_token": at, "milliseconds_spread": ends} for layer, (at, ends) in times.items()}
     values = changed(**rows)
     with_metric(values, TIED, ngram=8.0, transformer=8.1, lstm=8.2)
-    assert Verdict.of(Results(values)).cheapest is None
+    assert Verdict(Results(values)).cheapest is None
     values["rows"][TRANSFORMER]["milliseconds_spread"] = [1.9, 3.0]
-    assert Verdict.of(Results(values)).cheapest.layer == "ngram"
+    assert Verdict(Results(values)).cheapest.layer == "ngram"
 
 
 @pytest.mark.parametrize(("threads", "others", "disturbed"), [(1, 0.9, False), (1, 1.3, True), (2, 0.3, True)])
@@ -260,4 +265,4 @@ def test_other_programs_disturb_a_training_that_lacks_processors(threads: int, o
     values = changed()
     run = values["rows"][LSTM]["runs"][0]
     run["others_processors"], run["machine"] = others, {"processor": "EPYC", "device": "cpu", "threads": threads}
-    assert (Caveats.of(Results(values)).busy == {"lstm": pytest.approx(others)}) == disturbed
+    assert (Caveats(Results(values)).busy == {"lstm": pytest.approx(others)}) == disturbed

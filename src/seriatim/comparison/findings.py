@@ -279,7 +279,8 @@ def _spent_text(results: Results) -> str:
         return ""
     if spent.of == "seconds":
         return in_time_range(1000 * spent.low, 1000 * spent.high)
-    return f"{spent.low:,.0f} to {spent.high:,.0f} {spent.of}"
+    ends = dict.fromkeys(f"{end:,.0f}" for end in (spent.low, spent.high))
+    return f"{' to '.join(ends)} {spent.of}"
 
 
 # What was compared on what

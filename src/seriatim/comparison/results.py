@@ -209,6 +209,11 @@ class ResultRow(Row):
         missing, count = len(self.missing_seeds), len(self.missing_seeds) + len(self.runs)
         return f"{missing} of {count} seeds {'failed' if self.note else f'{was} not trained yet'}" if missing else ""
 
+    @property
+    def state_after_thousand(self) -> float | None:
+        """Bytes of the state after 1,000 tokens, which are those of the source if an answer is written for one."""
+        return (self.state_by_source or self.state_bytes).get("1000")
+
     def value(self, key: str) -> float | None:
         """Return a finite figure, or None."""
         value = self.metrics.get(key)

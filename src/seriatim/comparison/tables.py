@@ -56,7 +56,7 @@ TOKEN_TIME = Column(
 )
 PARAMETERS = Column("parameters", lambda row: row.parameters, _whole)
 MEMORY = Column("memory", lambda row: row.memory_bytes, _bytes, best="min")
-STATE = Column("state", lambda row: row.state_bytes.get("1000"), _bytes, best="min")
+STATE = Column("state", lambda row: row.state_after_thousand, _bytes, best="min")
 DISK = Column("on disk", lambda row: row.disk_bytes, _bytes, best="min")
 
 
@@ -106,10 +106,15 @@ def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
 
 
 def metric_column(results: Results, metric: Metric) -> Column:
-    """Return the column of a figure, written with the digits that the interval in the middle supports."""
+    """Return the column of a figure, written with the digits that the interval in the middle supports.
+
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    """
     bounds = [ends for row in results.ran if (ends := row.interval(metric.key))]
     supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds)
-    digits = supported[len(supported) // 2] if supported else metric.digits
+    least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
+    enough = min(0, 1 - math.floor(math.log10(least)))
+    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
     return Column(
         metric.name,
         lambda row: row.value(metric.key),
@@ -288,7 +293,8 @@ def meanings_table(results: Results) -> Table:
         "training (s)": "seconds of training, without validations",
         "parameters": "all numbers that are learned, with embeddings and the output layer",
         "memory": "the peak of the training process above that of the idle program",
-        "state": "bytes that must be kept of one text to continue it, after 1,000 tokens; 1 kB is 1,000 bytes",
+        "state": "bytes that must be kept of one text to continue it, after 1,000 tokens, or of a source of 1,000 "
+        "tokens to write its answer; 1 kB is 1,000 bytes",
         "ms per token": f"the time of {work}, one text at a time, per token: median and middle half of the repetitions",
     }
     return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")

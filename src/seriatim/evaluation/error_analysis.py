@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..core.json_object import JsonObject
-from .label_metrics import calibration, reliability
+from .label_metrics import reliability
 
 Each = TypeVar("Each")
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
@@ -79,8 +79,7 @@ class Mistakes:
         items: all inputs that were answered, with a figure that is called ``figure``.
         more_is_better: whether larger values of the figure are better.
         confusions: of predictions that are labels or tokens.
-        calibration, calibration_error: see `seriatim.evaluation.label_metrics.reliability`; empty and None if
-            predictions have no confidence.
+        calibration: see `seriatim.evaluation.label_metrics.reliability`; empty if predictions have no confidence.
         chrf: chrF of all answers of a translator, 0 to 100; None for other tasks.
     """
 
@@ -92,7 +91,6 @@ class Mistakes:
     more_is_better: bool = False
     confusions: ConfusionCounts | None = None
     calibration: Sequence[JsonObject] = ()
-    calibration_error: float | None = None
     chrf: float | None = None
 
 
@@ -112,10 +110,9 @@ def compare_labels(
     """
     confusions = count_confusions(truth, predicted)
     correct = np.array([a == b for a, b in zip(truth, predicted, strict=True)])
-    error, _ = calibration(confidence, correct)
     bins = reliability(confidence, correct)
     right = int(correct.sum())
-    return Mistakes(evaluated, right, len(correct), items, figure, more_is_better, confusions, bins, error)
+    return Mistakes(evaluated, right, len(correct), items, figure, more_is_better, confusions, bins)
 
 
 def evaluated_items(count: int, total: int, unit: str) -> str:

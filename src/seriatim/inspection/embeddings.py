@@ -179,13 +179,17 @@ CAPTION = (
 )
 
 
+def _similarity(near: Neighbour) -> str:
+    return f"{round(near.similarity, 2) + 0.0:.2f}".replace("-", "−")
+
+
 def embeddings_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the neighbours of the tokens of the text, with a map."""
     explainer = inspected.explainer
     explainer.embedding_table()  # refuses before any data is read
     result = embeddings(inspected.run, inspected.text, data=inspected.held_out_items(READ_ITEMS, READ_TOKENS))
     rows = [
-        [each.token, ", ".join(f"{isolated(near.token)} {near.similarity:.2f}" for near in each.nearest)]
+        [each.token, ", ".join(f"{isolated(near.token)} {_similarity(near)}" for near in each.nearest)]
         for each in result.neighbours
     ]
     blocks: list[PageBlock] = [

@@ -99,8 +99,10 @@ class InspectedRun:
 
     @property
     def held_out_name(self) -> str:
-        """The name of the data of `held_out` for a reader, without folders."""
-        return short_name(self.run.task.files.name_of(self.held_out()))
+        """The name of the data of `held_out` for a reader, without folders; it says which split of a corpus is read."""
+        source = self.held_out()
+        name = short_name(self.run.task.files.name_of(source))
+        return f"{name}, part test" if source and source.startswith("builtin:") and source.count(":") == 1 else name
 
     def check_held_out(self, source: str) -> None:
         """Raise an InputError if the run itself names data that must not be read without being asked for."""

@@ -39,12 +39,13 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     fraction = mistakes.correct / max(1, mistakes.total)
     result = f"{mistakes.correct:,} of {mistakes.total:,} {explainer.wording.correct} ({percent(fraction)})"
     result += "" if mistakes.chrf is None else f", chrF {mistakes.chrf:.1f}"
-    selected = source == inspected.run.config.data.valid and inspected.run.task.objective is not None
+    is_valid = source == inspected.run.config.data.valid and not name.endswith(", part test")
+    selected = is_valid and inspected.run.task.objective is not None
     caveat = " These data also selected the weights of the run." if selected else ""
     blocks: list[PageBlock] = [Prose(f"{name}, {mistakes.evaluated}: {result}.{caveat}")]
     blocks.append(items_of(mistakes, inspected.layer))
-    if mistakes.calibration_error is not None:
-        blocks.append(calibration_chart(mistakes.calibration, mistakes.calibration_error, inspected.layer))
+    if mistakes.calibration:
+        blocks.append(calibration_chart(mistakes.calibration, inspected.layer))
     if mistakes.confusions is not None:
         blocks.append(Folded("Confusions", [Confusion("Confusions", mistakes.confusions)]))
     return SectionBody(blocks)
@@ -60,12 +61,14 @@ def items_of(mistakes: Mistakes, model: str) -> Items:
     return Items("Item by item", [model], items, mistakes.figure, mistakes.more_is_better, caption)
 
 
-def calibration_chart(bins: Sequence[JsonObject], error: float, layer: str) -> Chart:
+def calibration_chart(bins: Sequence[JsonObject], layer: str) -> Chart:
     """Return accuracy against confidence, in the bins of `label_metrics.reliability`, with 95 % intervals."""
     x, y = ([each[name] for each in bins] for name in ("confidence", "accuracy"))
     intervals = [(each["low"], each["high"]) for each in bins]
     names = [f"{each['count']:,} predictions" for each in bins]
     confidence, accuracy = (Axis(name, "{:.0%}".format, limits=(0, 1.02)) for name in ("confidence", "accuracy"))
     series = Series(layer, x, y, intervals=intervals, names=names, look=model_style(layer))
-    caption = f"Below the diagonal, the model is overconfident. Expected calibration error: {error:.3f}."
+    total = sum(each["count"] for each in bins)
+    error = sum(each["count"] * abs(each["accuracy"] - each["confidence"]) for each in bins) / total
+    caption = f"Below the diagonal, the model is overconfident. Mean distance from the diagonal: {error:.3f}."
     return Chart("Calibration", confidence, accuracy, [series], caption, has_diagonal=True)

@@ -77,7 +77,7 @@ function itemBrowser(box) {
   };
 
   const grow = () => {
-    const now = chosen(), added = found.slice(shown, shown + (shown ? MORE : FIRST)).map((i) => rowOf(all[i], now));
+    const now = chosen(), added = found.slice(shown, shown + (shown ? MORE : kind === "tags" ? 3 : 10)).map((i) => rowOf(all[i], now));
     body.append(...added);
     shown += added.length;
     more.hidden = shown >= found.length;
