@@ -179,15 +179,8 @@ def context(results: Results) -> list[PageBlock]:
     distance = results.at_distance()
     series, missing = [], []
     for row in results.ran:
-        points: list[tuple[float, float, tuple[float, float] | None]] = []
-        if distance.kind == "context":
-            points = [(gain["beyond"], gain["bits"], (gain["low"], gain["high"])) for gain in row.distance.gains]
-        else:
-            for far, value in row.distance.points:
-                low, high = row.distance.bounds.get(str(far)) or (None, None)
-                points.append((far, value, None if low is None or high is None else (low, high)))
-        if points:
-            x, y, intervals = zip(*points, strict=True)
+        if row.distance.points:
+            x, y, intervals = zip(*row.distance.points, strict=True)
             series.append(Series(row.layer, x, y, intervals=intervals))
         else:
             missing.append(row.layer)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from ..core.json_object import JsonMapping, JsonObject
@@ -73,9 +74,13 @@ class Distance(FromJson):
         return bool(self.kind)
 
     @cached_property
-    def points(self) -> list[tuple[int, float]]:
-        """The distances and the values there, nearest first."""
-        return sorted((int(far), value) for far, value in self.values.items() if value is not None)
+    def points(self) -> list[tuple[float, float, tuple[float, float] | None]]:
+        """The distances, nearest first, with the gains or the values there, and their intervals where known."""
+        if self.kind == "context":
+            return [(gain["beyond"], gain["bits"], (gain["low"], gain["high"])) for gain in self.gains]
+        known = {far: (low, high) for far, (low, high) in self.bounds.items() if low is not None and high is not None}
+        points = [(int(far), value, known.get(far)) for far, value in self.values.items() if value is not None]
+        return sorted(points, key=itemgetter(0))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -375,14 +380,6 @@ class Results:
         value = row.value(self.metric.key)
         assert value is not None
         return value
-
-    def text(self, row: ResultRow) -> str:
-        """Return the metric of a row in words, with its interval: ``36.7 (95 % interval 34.8 to 38.6)``."""
-        value, bounds = self.of(row), row.interval(self.metric.key)
-        if bounds is None:
-            return self.metric.written(value)
-        low, high = (self.metric.written(bound, bounds) for bound in bounds)
-        return f"{self.metric.written(value, bounds)} (95 % interval {low} to {high})"
 
     def more_is_better(self, key: str) -> bool:
         """Return whether larger values of a figure of the task are better."""

@@ -309,10 +309,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     panel_width = (width - 1.2) / across
     height = min(max(1.2, panel_width * rows / max(1, columns)), max(1.2, 0.24 * rows), 6.0)
     figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, is_shared=True)
-    largest = heat_map.largest
-    if largest is None:
-        largest = float(np.nanmax([np.nanmax(np.asarray(values, float)) for _, values in heat_map.panels]))
-    norm, image = PowerNorm(heat_map.power, 0.0, largest or 1.0), None
+    norm, image = PowerNorm(heat_map.power, 0.0, 1.0), None
     for i, axes in enumerate(grid.flat):
         axes.set_visible(i < panels)
         if i < panels:
