@@ -75,3 +75,11 @@ def test_the_better_of_two_comes_first(metric: Metric, paired: Paired, better: s
 def test_one_statement_holds_of_a_difference(paired: Paired, holds: int) -> None:
     facts = Difference("a", "b", ACCURACY, paired)
     assert [i for i, statement in enumerate(DIFFERENCES) if statement.when(facts)] == [holds]
+
+
+def test_a_metric_that_is_equal_for_all_systems_tells_nothing_where_another_one_differs() -> None:
+    """BLEU of targets shorter than four words is 0, also of a model with every answer right."""
+    bleu = Metric("bleu", "BLEU", 2, headline=True, more_is_better=True)
+    for value, told in ((0.9, 0), (0.0, 1)):
+        record = {"valid": {"bleu": 0.0, "accuracy": value}, "baseline": {"name": "x", "bleu": 0.0, "accuracy": 0.0}}
+        assert len(cautions(record | {"ended": "the budget"}, [bleu, ACCURACY], is_fitted=False)) == told

@@ -77,7 +77,8 @@ def cautions(record: JsonObject, headline: Sequence[Metric], *, is_fitted: bool)
         BesideSimpler("", each, metrics, trivial, metrics[each.key] != trivial[each.key], advice)
         for each in headline
         if metrics.get(each.key) is not None and trivial.get(each.key) is not None
-    ][:1]
+    ]
+    facts = [] if any(each.is_better for each in facts) else facts[:1]  # BLEU of short targets is 0 of all systems
     for metric in (each for each in headline if each.key == simple.get("metric")):
         is_clear = is_significant(simple["p_value"], simple["difference_low"], simple["difference_high"])
         facts.append(BesideSimpler("", metric, metrics, simple, is_clear, advice))
