@@ -9,7 +9,19 @@ from urllib.parse import quote
 from ..core.json_object import JsonMapping
 from ..inspection.together import PAGE
 from ..pages.opening import Banner, Facts
-from ..pages.page import Code, Folded, PageBlock, PageSection, Prose, Sample, Samples, render, write_page
+from ..pages.page import (
+    Code,
+    Folded,
+    Link,
+    PageBlock,
+    PageSection,
+    Prose,
+    Sample,
+    Samples,
+    render,
+    with_links,
+    write_page,
+)
 from ..pages.statements import told
 from ..pages.wording import short_name
 from . import charts, tables
@@ -24,9 +36,13 @@ UNFOLDED = 3
 """Samples of layers that are shown; those of the others are folded."""
 
 
-def write_report(folder: Path, results: JsonMapping) -> Path:
-    """Write ``report.html`` into the folder of a comparison, and return its path."""
-    write_page(folder / REPORT, report(results, inspected_pages(folder, results)))
+def write_report(folder: Path, results: JsonMapping, *, is_inspected: bool = False) -> Path:
+    """Write ``report.html`` into the folder of a comparison, and return its path.
+
+    It leads to the page of all layers on one text if the comparison was, or is being, inspected.
+    """
+    links = [Link("all layers on one text", PAGE)] if is_inspected or (folder / PAGE).is_file() else []
+    write_page(folder / REPORT, with_links(report(results, inspected_pages(folder, results)), links))
     return folder / REPORT
 
 

@@ -58,7 +58,7 @@ def inspect_rows(folder: str | Path, inspect: Callable[[Path], Inspection]) -> l
         raise last
 
     # The report leads to the pages that exist, so that it is written again.
-    write_report(folder, results)
+    write_report(folder, results, is_inspected=True)
     for layer, page in inspected.items():  # once it is known which pages there are
         others = {other: runs[other] for other in inspected if other != layer}
         write_page(page.path, with_links(page.path.read_text(encoding="utf-8"), _links(folder, others)))
