@@ -35,17 +35,11 @@ def differences_section(results: Results) -> list[PageBlock]:
     if charts := [(name, chart) for name, chart in charts if chart]:
         blocks.insert(0, Switch(charts[0][1].y.name.capitalize(), charts, "by") if charts[1:] else charts[0][1])
     if items := differ.get("items"):
-        rows = [AnsweredItem(**each) for each in items["items"]]
-        blocks.append(
-            Items("Item by item", items["layers"], rows, items["figure"], items["more_is_better"], _kept(items))
-        )
+        rows, total = [AnsweredItem(**each) for each in items["items"]], items["total"]
+        caption = "" if len(rows) == total else f"{len(rows):,} of {total:,}, evenly spread."
+        given = items["layers"], rows, items["figure"], items["more_is_better"]
+        blocks.append(Items("Item by item", *given, caption))
     return blocks
-
-
-def _kept(items: JsonMapping) -> str:
-    """Return how many of the items there are, if not all."""
-    kept, total = len(items["items"]), items["total"]
-    return "" if kept == total else f"{kept:,} of {total:,}, evenly spread."
 
 
 def are_comparable(results: Results, first: str, second: str) -> bool:

@@ -256,16 +256,13 @@ def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
         return None
     remedy = "remove it to measure this row again"
     values = read_json(path, max_bytes=MAX_BYTES, remedy=remedy)
-    damaged = DamagedError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
-    if not isinstance(values, dict) or "version" not in values:
-        raise damaged
-    check_version(path, values["version"])
     try:
+        check_version(path, values["version"])
         row = TrainingRow.read(values)
-    except TypeError:
-        raise damaged from None
-    if not isinstance(row.metrics, dict):
-        raise damaged
+    except (KeyError, TypeError):
+        row = None
+    if row is None or not isinstance(row.metrics, dict):
+        raise DamagedError(f"{path}: is damaged, or not a row of a comparison; {remedy}")
     check_row(path, row, plan)
     return row
 
