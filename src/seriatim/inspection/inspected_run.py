@@ -106,7 +106,7 @@ class InspectedRun:
 
     @property
     def held_out_name(self) -> str:
-        """The name of the data of `held_out` for a reader, without folders; of a built-in corpus, its test part is read."""
+        """The name of the data of `held_out` for a reader, without folders; of a built-in corpus the test part."""
         source = self.held_out()
         name = short_name(self.run.task.files.name_of(source))
         return f"{name}, part test" if source and source.startswith("builtin:") and source.count(":") == 1 else name
