@@ -23,7 +23,7 @@ from reversal import ATTENTION, LEFT_OPEN
 
 import seriatim
 from seriatim.data.synthetic import generate
-from seriatim.inspection.alignment import Aligned, align, mass
+from seriatim.inspection.alignment import Aligned, align
 from seriatim.pages.palette import HEAT
 
 TEST = 500
@@ -60,6 +60,12 @@ def places(answer: str) -> tuple[list[list[int]], list[list[int]], list[list[int
     at = [2 * (len(answer) - 1 - i) for i in range(len(answer))]
     beside = [[place for place in (own - 1, own + 1) if 0 <= place < 2 * len(answer)] for own in at]
     return [[own] for own in at], beside, [list(range(1, 2 * len(answer), 2))] * len(answer)
+
+
+def mass(aligned: Aligned, positions: list[list[int]]) -> float:
+    """Return the mean attention on ``positions`` of the source, given for each of the first target tokens."""
+    masses = [sum(row[i] for i in chosen) for row, chosen in zip(aligned.weights, positions, strict=False)]
+    return sum(masses) / len(masses)
 
 
 def draw(found: list[Aligned]) -> Figure:

@@ -59,7 +59,7 @@ def draw(found: dict[str, tuple[LayerFlow, float]], distance: int, path: Path) -
     from seriatim.pages.palette import COLOURS, SOFT
     from seriatim.pages.theme import new_figure
 
-    figure, grid = new_figure(1, len(found), width=10.5, height=3.4, sharex=True, sharey=True)
+    figure, grid = new_figure(1, len(found), width=10.5, height=3.4, is_shared=True)
     for axes, (name, (flow, right)), colour in zip(grid[0], found.items(), COLOURS, strict=False):
         for norms, dashes, when in (
             (flow.fresh.norms, "--", "before training"),

@@ -5,10 +5,11 @@ Usage::
     python scripts/screenshots.py [--out docs/images] [--tokens 1000000] [--only NAME] [--chromium PROGRAM]
 
 The script trains eight architectures on the documentation of Python, each with the same number of tokens and
-parameters, and two taggers on sentences of a small grammar. It inspects an LSTM, a Transformer and a tagger, and
-photographs the pages in Chromium. The pages are in `comparisons/screenshots`; those that exist are not made again, and
-an interrupted comparison is continued. A budget in tokens gives the same quality on every machine; the columns for
-speed and memory describe the machine that ran the script.
+parameters, two taggers on sentences of a small grammar, and a translator of `builtin:reversal`. It inspects three of
+the language models together, the translator and a tagger, and photographs the pages in Chromium. The pages are in
+`comparisons/screenshots`; those that exist are not made again, and an interrupted comparison is continued. A budget in
+tokens gives the same quality on every machine; the columns for speed and memory describe the machine that ran the
+script.
 """
 
 import argparse
@@ -48,12 +49,12 @@ class Shot(NamedTuple):
 
 
 SHOTS = {
-    "comparison": Shot("lm/report.html"),
-    "pareto": Shot("lm/report.html", "#trade", "#trade .plots", height=900),
+    "comparison": Shot("lm/report.html", height=900),
+    "pareto": Shot("lm/report.html", "#cost", "#cost .chart", height=900),
     "narrow": Shot("lm/report.html", width=360, height=1000, dark=True, scale=2),
-    "surprisal": Shot("lstm.html", "", "#surprisal", height=1400),
-    "attention": Shot("transformer.html", "#attention", "#attention", height=900, dark=True),
-    "tagger": Shot("tagger.html", "#errors", "#errors .plots", height=900),
+    "surprisal": Shot("together.html", height=900),
+    "attention": Shot("reversal.html", "#alignment", "#alignment .chart", height=900, dark=True),
+    "tagger": Shot("tagger.html", "#errors", "#errors .confusion", height=1200),
 }
 """`comparison` and `surprisal` are in the README, `pareto` and `narrow` in comparing.md, and the others in
 inspecting.md."""
@@ -70,12 +71,18 @@ def make_pages(tokens: int) -> None:
     _compare(
         tags, "tag", *files, "--layers", "lstm,transformer", "--tokens", str(min(tokens, 2_500))
     )  # it still makes errors
-    inspected = {"lstm": language / "runs/lstm-1", "transformer": language / "runs/transformer-1"}
-    for name, run in (inspected | {"tagger": tags / "runs/lstm-1"}).items():
+    together = [str(language / f"runs/{layer}-1") for layer in ("ngram", "lstm", "transformer")]
+    if not (FOLDER / "reversal").exists():
+        settings = ["--layer", "gru", "--training.steps", "1600", "--out", str(FOLDER / "reversal")]
+        _seriatim("train", "seq2seq", "--data", "builtin:reversal", *settings)
+    for name, runs, text in (
+        ("together", together, TEXT),
+        ("reversal", [str(FOLDER / "reversal")], "sxeqrviaxtliym"),
+        ("tagger", [str(tags / "runs/lstm-1")], data.text),
+    ):
         page = FOLDER / f"{name}.html"
         if not page.exists():
-            text = data.text if name == "tagger" else TEXT
-            _seriatim("inspect", str(run), f"--text={text}", "--out", str(page))
+            _seriatim("inspect", *runs, f"--text={text}", "--out", str(page))
 
 
 def _compare(folder: Path, *arguments: str) -> None:

@@ -75,3 +75,11 @@ def test_the_better_of_two_comes_first(metric: Metric, paired: Paired, better: s
 def test_one_statement_holds_of_a_difference(paired: Paired, holds: int) -> None:
     facts = Difference("a", "b", ACCURACY, paired)
     assert [i for i, statement in enumerate(DIFFERENCES) if statement.when(facts)] == [holds]
+
+
+def test_a_run_that_exceeds_the_constant_answer_in_one_metric_is_not_warned_of() -> None:
+    bleu, exact = (Metric(key, key, 2, headline=True, more_is_better=True) for key in ("bleu", "exact_match"))
+    trivial = {"name": "the source itself", "bleu": 0.0, "exact_match": 0.0}
+    record = {"ended": "the budget", "baseline": trivial, "valid": {"bleu": 0.0, "exact_match": 1.0}}
+    assert cautions(record, [bleu, exact], is_fitted=False) == []
+    assert cautions(record | {"valid": {"bleu": 0.0, "exact_match": 0.0}}, [bleu, exact], is_fitted=False)

@@ -158,10 +158,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         "held_out": []
         if counted
         else [each | {"key": "perplexity", "value": math.exp(loss + 3 / each["step"] ** 0.5)} for each in at[20::12]],
-        "samples": [
-            {"prompt": "The file ", "text": f"is opened by {layer}.\nIt is read"},
-            {"prompt": "If ", "text": "so"},
-        ],
+        "samples": [{"prompt": "The file ", "text": f"is opened by {layer}.\nIt is read"}],
         "difference": None,
         "failed": None,
     }

@@ -28,7 +28,7 @@ def test_it_is_added_marked_and_kept(tmp_path: Path, in_process: None) -> None:
     marks = {row["layer"]: row["baseline"] for row in found.results["rows"]}
     assert marks == {"gru": False, "bag": True}
     assert not list(tmp_path.rglob("baseline"))  # no row trains one of its own
-    assert Setup.of(Results(found.results)).baseline.layer == "bag"
+    assert Setup(Results(found.results)).baseline.layer == "bag"
     more = resume(tmp_path / "out", layers=["gru", "rnn"])
     assert [row["layer"] for row in more.results["rows"]] == ["gru", "rnn", "bag"]
 

@@ -121,16 +121,14 @@ def test_charts_show_the_figures_of_the_rows() -> None:
     for cost in charts.COSTS:
         for figure in (figure for name, figure in quality.choices if name == cost.name):
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
-                (row.layer, cost.value(row), results.of(row)) for row in results.measured if cost.value(row)
+                (row.layer, cost.column.value(row), results.of(row))
+                for row in results.measured
+                if cost.column.value(row)
             }
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
         (row.layer, results.of(row), row.interval("perplexity")) for row in results.ranked
     ]
-
-
-def test_smoothing_averages_neighbours_only() -> None:
-    assert charts._smoothed([3.0, 6.0, 9.0, 3.0]) == [3.0, 4.5, 6.0, 6.0]
 
 
 def test_neighbours_of_one_rank_are_joined() -> None:
@@ -183,7 +181,8 @@ def test_a_small_value_beside_very_large_ones_is_not_written_as_zero() -> None:
     values = made_up(FEW)
     for row, value in zip(values["rows"], (1796.08, 2.3e6, 1.3e14), strict=True):
         row["metrics"] |= {"perplexity": value, "perplexity_low": 0.6 * value, "perplexity_high": 1.4 * value}
-    texts = tables.column_texts(Results(values), Results(values).metric)
+    results = Results(values)
+    texts = tables.texts_of(tables.metric_column(results, results.metric), results)
     assert list(texts.values())[:2] == ["1,800", "2,300,000"]
 
 
@@ -198,13 +197,12 @@ def test_the_state_of_a_model_with_a_source_is_that_of_a_long_source() -> None:
     assert bars[3].value == 1_038_056
 
 
-def test_samples_that_can_be_browsed_are_not_shown_twice() -> None:
+def test_answers_that_can_be_browsed_are_no_samples() -> None:
     results = without_plots(made_up(("rnn", "lstm")))
+    assert 'id="samples"' in report(results)
     for row in results["rows"]:
         row["samples"] = [{"input": "a dog", "truth": "NOUN", "text": "NOUN"}]
-    items = {"layers": ["rnn"], "figure": "", "more_is_better": False, "total": 1, "items": []}
-    assert 'id="samples"' in report(results)
-    assert 'id="samples"' not in report(results | {"differ": {"items": items}})
+    assert 'id="samples"' not in report(results)
 
 
 def without_plots(results: dict) -> dict:
@@ -226,33 +224,12 @@ def test_hostile_results_stay_text() -> None:
     results = without_plots(results)
     for row in results["rows"]:
         row["options"] = {HOSTILE: HOSTILE}
-        row["samples"] = [{"input": HOSTILE, "truth": HOSTILE, "text": HOSTILE}]
+        row["samples"] = [{"prompt": HOSTILE, "text": HOSTILE}]
         row["keeps"] = row["paper"] = row["runs"][0]["command"] = HOSTILE
     results["command"] = results["data"]["train"] = HOSTILE
     page = check_page(report(results))
     assert HOSTILE in page.text()
     assert not page.all("img")
-
-
-def test_wrong_answers_are_marked_by_more_than_colour() -> None:
-    results = without_plots(made_up(("rnn", "lstm")))
-    for row, answer in zip(results["rows"], ("NOUN", "VERB"), strict=True):
-        row["samples"] = [{"input": "dog", "truth": "NOUN", "text": answer}]
-    text = check_page(report(results)).text()
-    assert text.count("✗") == text.count("(wrong)") == 1
-    assert text.count("✓") == 1
-
-
-def test_wrong_tags_are_marked_one_by_one() -> None:
-    results = without_plots(made_up(("rnn", "lstm"))) | {"tags_words": True}
-    truth = "DET ADJECTIVE NOUN VERB ADVERB PUNCTUATION"
-    for row in results["rows"]:
-        row["samples"] = [{"input": "the old dog barks loudly .", "truth": truth, "text": truth}]
-    results["rows"][0]["samples"][0]["text"] = truth.replace("VERB A", "NOUN A")
-    text = check_page(report(results)).text()
-    assert "rnn: 1 of 6 wrong" in text
-    assert "NOUN NOUN✗ ADVERB" in text
-    assert "lstm✓ (right)" in text
 
 
 def test_the_order_follows_the_metric() -> None:

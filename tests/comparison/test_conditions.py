@@ -43,8 +43,8 @@ def test_trainings_one_after_another_are_alone() -> None:
     found = results(recorded(0, 10), recorded(10, 20))
     assert [(run["at_once"], run["beside"]) for run in first_runs(found)] == [(1, 0.0), (1, 0.0)]
     assert "host" not in first_runs(found)[0]["machine"]
-    assert Caveats.of(found).at_once == 1
-    assert len(Caveats.of(found).kinds) == 1
+    assert Caveats(found).at_once == 1
+    assert len(Caveats(found).kinds) == 1
     assert same_conditions(found.rows)
 
 
@@ -83,20 +83,20 @@ def test_trials_of_learning_rates_disturb_rows_and_keep_no_record() -> None:
 
 def test_rows_at_the_same_time_are_told() -> None:
     together = results(recorded(0, 10), recorded(0, 10))
-    assert Caveats.of(together).at_once == 2
+    assert Caveats(together).at_once == 2
     assert same_conditions(together.rows)
     assert conditions(together) in check_page(report(together.values)).text()
 
 
 def test_rows_that_were_not_disturbed_equally_are_not_compared() -> None:
     assert not same_conditions(results(recorded(0, 10), recorded(0, 20)).rows)
-    assert not Caveats.of(results(recorded(0, 10), recorded(0, 20))).has_equal_conditions
+    assert not Caveats(results(recorded(0, 10), recorded(0, 20))).has_equal_conditions
 
 
 def test_rows_of_different_machines_are_told_with_their_machines() -> None:
-    same = Caveats.of(results(recorded(0, 9), recorded(0, 9, host="b")))
+    same = Caveats(results(recorded(0, 9), recorded(0, 9, host="b")))
     assert len(same.kinds) == 1
-    differ = Caveats.of(results(recorded(0, 9), recorded(9, 18, processor="Xeon"), recorded(18, 27, threads=2)))
+    differ = Caveats(results(recorded(0, 9), recorded(9, 18, processor="Xeon"), recorded(18, 27, threads=2)))
     assert len(differ.kinds) == 3
     assert differ.machines == "rnn with EPYC, 1 thread; lstm with Xeon, 1 thread; gru with EPYC, 2 threads"
     assert not differ.has_equal_conditions
@@ -120,7 +120,7 @@ def test_the_start_of_a_process_is_no_other_program() -> None:
     second["load"] |= {"seconds": 20.0, "other_cpu_seconds": 10.0}
     found = results(first, second)
     assert [run["load"]["rows_cpu_seconds"] for run in first_runs(found)] == [23.0, 10.0]
-    assert Caveats.of(found).busy == {}
+    assert Caveats(found).busy == {}
 
 
 def test_the_trainings_of_the_comparison_are_no_other_programs() -> None:
@@ -128,9 +128,9 @@ def test_the_trainings_of_the_comparison_are_no_other_programs() -> None:
     pair = [recorded(0, 10), recorded(0, 10)]
     for run in pair:
         run["load"]["other_cpu_seconds"] = 10.5
-    assert Caveats.of(results(*pair)).busy == {}
+    assert Caveats(results(*pair)).busy == {}
     for run in pair:
         run["load"]["other_cpu_seconds"] = 15.0
     found = results(*pair)
-    assert Caveats.of(found).busy == {"rnn": pytest.approx(0.5), "lstm": pytest.approx(0.5)}
-    assert Caveats.of(found).busy_most in conditions(found)
+    assert Caveats(found).busy == {"rnn": pytest.approx(0.5), "lstm": pytest.approx(0.5)}
+    assert Caveats(found).busy_most in conditions(found)

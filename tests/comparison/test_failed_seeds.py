@@ -43,13 +43,13 @@ def test_a_layer_of_which_a_seed_failed_is_not_ranked(tmp_path: Path, monkeypatc
     assert gru["rank"] is None
     gru["metrics"] |= {"accuracy": 1.0}
     results = Results(values)
-    found = Caveats.of(results)
+    found = Caveats(results)
     assert found.lacking == "gru (1 of 2 seeds failed)"
     assert any(found.lacking in warning for warning in warnings_of(results))
-    assert Verdict.of(results).best.layer == "rnn"
+    assert Verdict(results).best.layer == "rnn"
     assert [row.layer for row in results.measured] == ["rnn"]
     assert [row.layer for row in results.ranked] == ["rnn", "gru"]
-    assert Verdict.of(Results({**values, "rows": [gru]})).best is None, "the only row lacks a seed"
+    assert Verdict(Results({**values, "rows": [gru]})).best is None, "the only row lacks a seed"
     cells = {row[0].text: row for row in summary_table(results).rows}
     assert cells["gru"][0].note == "1 of 2 seeds failed"
     assert not any(cell.mark == "best" for cell in cells["gru"] if not isinstance(cell, str))

@@ -64,7 +64,7 @@ def spent(values: dict[str, Any], *amounts: float, of: str = "minutes") -> dict[
 
 def test_one_winner_is_named_with_its_figures_and_those_of_the_next() -> None:
     results = with_metric(changed(), lstm=8.0, transformer=9.0, ngram=20.0)
-    found = Verdict.of(results)
+    found = Verdict(results)
     assert found.is_decided
     assert not found.is_counted_best
     assert (found.best.layer, found.next.layer) == ("lstm", "transformer")
@@ -79,20 +79,20 @@ def test_one_winner_is_named_with_its_figures_and_those_of_the_next() -> None:
 def test_a_tie_names_all_that_do_not_differ_and_no_winner() -> None:
     values = changed(lstm={"milliseconds_per_token": 0.2, "milliseconds_spread": [0.19, 0.21]})
     results = with_metric(values, TIED, lstm=8.0, transformer=8.1, ngram=8.2)
-    found = Verdict.of(results)
+    found = Verdict(results)
     assert not found.is_decided
     assert [row.layer for row in found.equals] == ["lstm", "transformer", "ngram"]
     assert found.cheapest.layer == "lstm"
     values["rows"][LSTM]["milliseconds_spread"] = [0.19, 0.9]  # the ranges overlap
-    assert Verdict.of(Results(values)).cheapest is None
+    assert Verdict(Results(values)).cheapest is None
 
 
 def test_a_counted_model_that_is_best_is_told_with_the_best_trained_one() -> None:
-    found = Verdict.of(with_metric(changed(), ngram=5.0, lstm=8.0, transformer=9.0))
+    found = Verdict(with_metric(changed(), ngram=5.0, lstm=8.0, transformer=9.0))
     assert found.is_counted_best
     assert found.trained.layer == "lstm"
     assert found.trained_gap == "3.00 worse (2.50–3.50)"
-    tied = Verdict.of(with_metric(changed(), TIED, ngram=7.9, lstm=8.0, transformer=8.1))
+    tied = Verdict(with_metric(changed(), TIED, ngram=7.9, lstm=8.0, transformer=8.1))
     assert not tied.is_counted_best
 
 
@@ -103,7 +103,7 @@ def test_a_counted_model_that_is_best_is_told_with_the_best_trained_one() -> Non
 def test_unequal_budgets_have_no_winner_and_say_how_to_repeat(of: str, amounts: tuple, equal: bool) -> None:
     values = with_metric(changed(), lstm=8.0, transformer=9.0).values
     results = Results(spent(values, *amounts, of=of))
-    found = Caveats.of(results)
+    found = Caveats(results)
     assert found.is_equal_budget == equal
     assert ("wins" in headline(results)) == equal
     assert any(found.repeat in warning for warning in warnings_of(results)) != equal
@@ -114,7 +114,7 @@ def test_unequal_budgets_have_no_winner_and_say_how_to_repeat(of: str, amounts: 
 
 def test_an_amount_that_all_have_spent_is_written_once() -> None:
     results = Results(spent(changed(), 401408, 401408, of="tokens"))
-    assert Caveats.of(results).spent == "401,408 tokens"
+    assert Caveats(results).spent == "401,408 tokens"
 
 
 def test_exactly_one_headline_holds() -> None:
@@ -130,7 +130,7 @@ def test_exactly_one_headline_holds() -> None:
             if draw.random() < 0.1:
                 row["metrics"] = {}
         results = Results(spent(values, 10, draw.choice([10, 20])))
-        verdict = Verdict.of(results)
+        verdict = Verdict(results)
         holding = [statement for statement in HEADLINE[:6] if statement.when(verdict)]
         assert len(holding) == 1, [statement.template for statement in holding]
         assert all("{" not in line for line in (*told(HEADLINE, verdict), *warnings_of(results)))
@@ -165,7 +165,7 @@ def test_whether_a_training_was_still_improving_follows_from_its_validations(
     held_out = {"held_out": [{"key": "perplexity", "step": i, **each} for i, each in enumerate(points)]}
     results = Results(changed(lstm=held_out, transformer=held_out))
     assert last_gain(results.rows[LSTM], results) == (None if gain is None else pytest.approx(gain))
-    found = Setup.of(results)
+    found = Setup(results)
     assert bool(found.improving) == (gain is not None and gain > 0)
     assert bool(found.too_rare) == (len(values) < 3)
     for point in held_out["held_out"]:
@@ -175,9 +175,9 @@ def test_whether_a_training_was_still_improving_follows_from_its_validations(
 
 def test_rows_that_are_no_better_than_the_simplest_answer_are_named() -> None:
     values = changed() | {"simplest": {"name": "the most frequent label", "perplexity": 10.0}}
-    found = Caveats.of(with_metric(values, ngram=5.0, lstm=10.1, transformer=20.0))
+    found = Caveats(with_metric(values, ngram=5.0, lstm=10.1, transformer=20.0))
     assert found.below_simplest == "lstm and transformer"
-    assert Caveats.of(with_metric(values, lstm=6.0, transformer=7.0)).below_simplest == ""
+    assert Caveats(with_metric(values, lstm=6.0, transformer=7.0)).below_simplest == ""
 
 
 @pytest.mark.parametrize(("by", "p_value", "below"), [(-0.2, 0.001, True), (-0.2, 0.3, False), (0.2, 0.001, False)])
@@ -188,27 +188,27 @@ def test_rows_below_the_baseline_are_named_if_a_test_shows_it(by: float, p_value
         {"layer": "gru", "metrics": {"accuracy": 0.5 + by}, "beside_baseline": test},
     ]
     metric = {"key": "accuracy", "name": "accuracy", "digits": 2, "more_is_better": True}
-    found = Caveats.of(Results({"metric": metric, "rows": rows}))
+    found = Caveats(Results({"metric": metric, "rows": rows}))
     assert found.below_baseline == "gru" * below
     assert found.setup.baseline.layer == "bag"
 
 
 def test_a_busy_machine_is_told_of_the_rows_that_it_disturbed() -> None:
-    assert Caveats.of(Results(made_up(FEW))).busy == {}
+    assert Caveats(Results(made_up(FEW))).busy == {}
     values = changed()
     values["rows"][LSTM]["runs"][0]["others_processors"] = 0.9
-    found = Caveats.of(Results(values))
+    found = Caveats(Results(values))
     assert found.busy == {"lstm": pytest.approx(0.9)}
     assert (found.busy_most, found.processors) == ("0.9", 2)
     values["rows"][LSTM]["runs"][0]["others_processors"] = None
-    assert Caveats.of(Results(values)).busy == {}
+    assert Caveats(Results(values)).busy == {}
 
 
 @pytest.mark.parametrize(("seconds", "missed"), [(119.0, False), (123.0, False), (90.0, True), (140.0, True)])
 def test_a_missed_budget_is_told_with_its_times(seconds: float, missed: bool) -> None:
     values = changed()
     values["rows"][LSTM]["runs"][0]["training_seconds"] = seconds
-    found = Caveats.of(Results(values))
+    found = Caveats(Results(values))
     assert found.missed_budget == missed
     assert found.planned == " instead of 2.0 min"
 
@@ -228,7 +228,7 @@ def test_without_a_paired_test_there_are_no_ranks(monkeypatch: pytest.MonkeyPatc
         row.rank, row.difference = None, {}
     assemble._add_differences(Path(), results.metric, results.rows, None, None)
     assert [row.rank for row in results.rows] == [None] * 3
-    assert not Verdict.of(results).is_decided
+    assert not Verdict(results).is_decided
 
 
 def test_any_one_thing_may_be_missing() -> None:
@@ -236,3 +236,33 @@ def test_any_one_thing_may_be_missing() -> None:
     for key in itertools.chain(values.keys() - {"metric", "rows"}):
         assert headline(Results(values | {key: None}))
     assert headline(Results(values | {"rows": [failed_row()]}))
+
+
+def test_a_counted_model_that_is_tied_with_another_one_does_not_win() -> None:
+    values = changed(transformer={"counted": True})
+    results = with_metric(values, ngram=8.0, transformer=9.0, lstm=12.0)
+    assert Verdict(results).is_counted_best
+    values["rows"][TRANSFORMER]["difference"] |= {"p_value": TIED, "low": -0.5, "high": 0.7}
+    found = Verdict(Results(values))
+    assert not found.is_counted_best
+    assert [row.layer for row in found.equals] == ["ngram", "transformer"]
+    assert len(told(HEADLINE[:6], found)) == 1
+
+
+def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:
+    """The second one has a narrow range, and a third one a wide one."""
+    times = {"ngram": (1.0, [0.9, 1.1]), "lstm": (1.5, [1.4, 1.6]), "transformer": (2.0, [1.0, 3.0])}
+    rows = {layer: {"milliseconds_per_token": at, "milliseconds_spread": ends} for layer, (at, ends) in times.items()}
+    values = changed(**rows)
+    with_metric(values, TIED, ngram=8.0, transformer=8.1, lstm=8.2)
+    assert Verdict(Results(values)).cheapest is None
+    values["rows"][TRANSFORMER]["milliseconds_spread"] = [1.9, 3.0]
+    assert Verdict(Results(values)).cheapest.layer == "ngram"
+
+
+@pytest.mark.parametrize(("threads", "others", "disturbed"), [(1, 0.9, False), (1, 1.3, True), (2, 0.3, True)])
+def test_other_programs_disturb_a_training_that_lacks_processors(threads: int, others: float, disturbed: bool) -> None:
+    values = changed()
+    run = values["rows"][LSTM]["runs"][0]
+    run["others_processors"], run["machine"] = others, {"processor": "EPYC", "device": "cpu", "threads": threads}
+    assert (Caveats(Results(values)).busy == {"lstm": pytest.approx(others)}) == disturbed

@@ -9,7 +9,7 @@ import torch
 import seriatim
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.evaluation.context_use import ContextScore, by_context, context_sizes, excess_of
+from seriatim.evaluation.context_use import ContextScore, by_context, excess_of
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
@@ -83,10 +83,7 @@ def test_an_ngram_model_uses_its_order(texts, tmp_path: Path) -> None:
     assert found[1].loss > found[None].loss
 
 
-def test_sizes_double_as_far_as_the_text_reaches() -> None:
-    assert context_sizes(1) == [1]
-    assert context_sizes(300) == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert context_sizes(10**6)[-1] == 512
+def test_a_text_of_one_token_has_every_context() -> None:
     with refused("empty", "text"):
         by_context(model_of("gru"), text_of(0), [1])
     assert by_context(model_of("prior"), text_of(1), [1, 4]).keys() == {1, 4, None}

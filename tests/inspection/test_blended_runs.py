@@ -85,14 +85,3 @@ def test_surprisal_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     assert bits * math.log(2) == pytest.approx(-run.stream().feed(SENTENCE).log_probability, rel=1e-5)
     mistakes = explainer_of(run).labelled.mistakes(run.config.data.test, None)
     assert mistakes.correct / mistakes.total > 0.3, "the network alone is hardly ever right"
-
-
-@pytest.mark.exhaustive
-def test_main_results_of_the_network_say_so(blended: dict[str, seriatim.Run], tmp_path: Path) -> None:
-    summary = seriatim.inspect(blended["lm"], SENTENCE, out=tmp_path / "a.html").summary
-    about = [line for line in summary if line.startswith(("gradient flow", "memory"))]
-    assert about
-    assert all(", of the network alone: " in line for line in about)
-    evaluation = [line for line in summary if line.startswith("evaluation")]
-    assert evaluation
-    assert not any("of the network alone" in line for line in evaluation)

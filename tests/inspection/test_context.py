@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import seriatim
+from seriatim.core.errors import InputError
 from seriatim.core.state import state_bytes
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.evaluation.context_use import ContextExcess, ContextScore, ContextUse, Excess, excess_losses
+from seriatim.evaluation.context_use import ContextExcess, Excess, excess_losses
 from seriatim.evaluation.perplexity import each_loss
-from seriatim.inspection.context_section import excess_of_text, memory_section
+from seriatim.inspection.context_section import memory_section
 from seriatim.inspection.inspected_run import InspectedRun, explainer_of, prepare
 from seriatim.models.base_models import TextModel
 from seriatim.pages.chart import Chart
@@ -108,31 +109,17 @@ def test_the_page_measures_the_context_on_held_out_data(inspected) -> None:
     assert "1,000 tokens of the held-out data" in chart.caption
 
 
-def test_one_text_has_no_intervals(inspected) -> None:
-    subject = with_excess(prepare(inspected["lm-words"], SENTENCE * 20, **GIVEN), ContextExcess({}, 1_000))
-    (series,) = chart_of(memory_section(subject).blocks).series
-    assert not series.intervals
-    scores = subject.explainer.context_use(subject.item).scores
-    expected = [(scores[size].loss - scores[None].loss) / math.log(2) for size in series.x]
-    assert series.y == pytest.approx(expected)
-    short = with_excess(prepare(inspected["lm-words"], SENTENCE, **GIVEN), ContextExcess({}, 1_000))
-    assert not any(isinstance(block, Chart) and "context" in block.title for block in memory_section(short).blocks)
-
-
-def test_an_infinite_loss_is_not_drawn() -> None:
-    losses = {1: math.inf, 4: 2.0, None: 1.0}
-    found = excess_of_text(ContextUse({size: ContextScore(loss) for size, loss in losses.items()}, 40))
-    assert math.isnan(found[1].bits)
-    assert found[4].bits == pytest.approx(1 / math.log(2))
-    endless = excess_of_text(ContextUse({1: ContextScore(2.0), None: ContextScore(math.inf)}, 40))
-    assert math.isnan(endless[1].bits)
-
-
-@pytest.mark.parametrize("name", ["classify", "tag"])
-def test_one_answer_has_no_intervals(inspected, name: str) -> None:
-    content = memory_section(prepare(inspected[name], SENTENCE, **GIVEN))
-    assert not content.summary
-    assert not chart_of(content.blocks).series[0].intervals
+@pytest.mark.parametrize("name", ["lm-words", "classify", "tag"])
+def test_one_text_supports_no_curve(inspected, name: str) -> None:
+    """What a shorter context costs is measured on held-out data, of a language model, or not at all."""
+    subject = prepare(inspected[name], SENTENCE * 20, **GIVEN)
+    if name == "lm-words":
+        subject = with_excess(subject, ContextExcess({}, 1_000))
+    try:
+        blocks = memory_section(subject).blocks
+    except InputError:  # a model that reads from both sides has no state, either
+        blocks = []
+    assert not any(isinstance(block, Chart) and "context" in block.title for block in blocks)
 
 
 def test_the_state_of_a_decoder_is_drawn_against_its_source(inspected) -> None:

@@ -48,7 +48,7 @@ def test_shares_equal_finite_differences(inspected) -> None:
     example = explainer.examples(SENTENCE)[0].beginning(5)
     model = run.model.double()
     try:
-        shares, _ = influence_fractions(explainer.inputs, explainer.losses, example, 5)
+        shares, _ = influence_fractions(explainer.inputs, example, 5)
         inputs, target = torch.tensor(example.inputs), example.targets[4]
         embedded = model.embedding(inputs).detach()
 

@@ -122,8 +122,7 @@ def test_held_out_data_are_named_with_their_file(tmp_path: Path) -> None:
     }
     run = seriatim.train({**config, "out": str(tmp_path / "run")})
     content = mistakes_section(prepare(run, "text 1", beam=1, data=None, file_format=None))
-    (summary,) = content.summary
-    assert summary.endswith(" on 10 % of labelled.tsv")
+    assert content.blocks[0].text.startswith("10 % of labelled.tsv")
 
 
 def test_the_part_of_a_built_in_corpus_that_is_read_is_named_as_in_comparisons(inspected) -> None:

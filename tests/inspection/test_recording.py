@@ -12,7 +12,7 @@ import seriatim
 from seriatim.compiler.module_cache import HOOKS
 from seriatim.inspection.alignment import Aligned, aligned_map
 from seriatim.inspection.attention_maps import attention_map, attention_maps
-from seriatim.inspection.gates import experts_map, gate_chart, gates, gates_switch
+from seriatim.inspection.gates import experts_map, gate_chart, gates, unit_switch
 from seriatim.inspection.gradient_flow import gradient_flow, gradient_flow_chart
 from seriatim.inspection.recording import primitive_layers
 from seriatim.inspection.recording import unrolled as unrolled_with
@@ -76,7 +76,7 @@ def test_unrolled_gives_the_same(name: str) -> None:
         assert_states_close(other_end, end)
         assert_bare(layer)
         if lengths is None:
-            assert all(len(steps.states) == 7 or not steps.primitive.layer.causal for steps in recorded)
+            assert all(len(steps.states) == 7 for steps in recorded)
     assert torch.equal(layer(inputs, state)[0], before)
 
 
@@ -150,17 +150,11 @@ def test_figures_are_drawn_from_the_results(texts: dict[str, str], tmp_path: Pat
     figures = [
         *map(gradient_flow_chart, flow.layers),
         *map(gate_chart, opened.gates),
-        *(chart for units in opened.units for _, chart in gates_switch(units).choices),
+        *(chart for units in opened.units for _, chart in unit_switch(units).choices),
         *map(experts_map, opened.choices),
         *map(attention_map, maps.maps),
-        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]), has_noise=True),
+        aligned_map(Aligned("greedy $", "", 0.0, "ab", "abc", [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])),
     ]
     assert len(figures) == 11
     for i, figure in enumerate(figures):
         assert draw(figure, f"figure-{i}").svg.startswith("<svg")
-
-
-def test_noise_is_marked_in_the_alignment() -> None:
-    """In `builtin:reversal` a random letter follows every letter."""
-    drawn = aligned_map(Aligned("greedy", "ba", 0.0, "axby", "ba", [[0.1, 0.2, 0.3, 0.4]] * 2), has_noise=True)
-    assert drawn.columns == ["a", "(x)", "b", "(y)"]

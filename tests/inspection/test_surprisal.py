@@ -62,40 +62,34 @@ def test_masking_each_token_alone_is_the_exact_measure(inspected, tmp_path: Path
     expected = run.evaluate(str(path), exact=True)
     assert found.total_bits * math.log(2) / len(found.scores) == pytest.approx(expected["loss"], rel=1e-5)
     together = sum(
-        len(places) for places, _ in explainer.labelled.log_probabilities(explainer.excerpts.encode(TEXT), every=3)
+        len(places) for places, _ in explainer.labelled.log_probabilities(explainer.labelled.text.encode(TEXT), every=3)
     )
     assert together == len(found.scores)
 
 
-def test_alternatives_are_the_most_likely_tokens_and_give_the_ranks(inspected) -> None:
+def test_alternatives_are_the_most_likely_tokens(inspected) -> None:
     run = inspected["lm"]
-    corpus = explainer_of(run).excerpts.encode(TEXT)
+    corpus = explainer_of(run).labelled.text.encode(TEXT)
     found = explainer_of(run).token_scores(TEXT, alternatives=run.tokenizer.vocabulary_size).scores
     for one, token in zip(found, corpus.ids.tolist(), strict=True):
         shares = [share for _, share in one.alternatives]
         assert sum(shares) == pytest.approx(1)
         assert shares == sorted(shares, reverse=True)
-        assert one.alternatives[one.rank - 1][0] == token_name(run.tokenizer, token)
-        assert one.alternatives[one.rank - 1][1] == pytest.approx(2**-one.bits)
+        assert dict(one.alternatives)[token_name(run.tokenizer, token)] == pytest.approx(2**-one.bits)
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq-heads"])
 def test_the_bits_of_an_answer_equal_those_of_its_search(inspected, name: str) -> None:
     run = inspected[name]
     (expected,) = run.predict(["axbxcx"], beam=1, details=True)
-    answer = explainer_of(run).token_scores.__self__.greedy("axbxcx")
-    assert run.vocabulary.target.decode(answer.tokens) == expected["text"]
-    nats = explainer_of(run).token_scores("axbxcx").total_bits * math.log(2)
+    nats = explainer_of(run).token_scores(("axbxcx", expected["text"])).total_bits * math.log(2)
     assert nats == pytest.approx(-expected["log_probability"], rel=1e-4)
-    losses = explainer_of(run).context_use("axbxcx").scores
-    assert losses[None].loss == pytest.approx(nats / (len(answer.tokens) + 1), rel=1e-4)
-    assert losses[1] != losses[None]
 
 
 def test_a_ctc_run_has_no_probabilities_of_single_tokens(inspected) -> None:
     explainer = explainer_of(inspected["ctc"])
     with pytest.raises(InputError, match="all of an answer at once"):
-        explainer.require(explainer.context_use)("axbxcx")
+        explainer.require(explainer.token_scores)("axbxcx")
 
 
 @pytest.mark.parametrize("name", ["classify", "classify-forwards"])
@@ -122,16 +116,14 @@ def test_the_certainty_of_tags_equals_that_of_the_tagger(inspected) -> None:
         f"{word}/{tag}" for word, tag in zip(expected["words"], expected["tags"], strict=True)
     ]
     assert [2**-one.bits for one in found] == pytest.approx(expected["probabilities"], abs=1e-5)
-    losses = explainer_of(inspected["tag"]).context_use(SENTENCE).scores
-    assert losses[None].loss == pytest.approx(-math.log(expected["probabilities"][-1]), abs=1e-5)
 
 
 def test_unknown_words_are_read_and_unknown_characters_refused(inspected) -> None:
     run = inspected["lm-words"]
-    assert explainer_of(run).excerpts.encode("the zebra .").ids.tolist().count(run.tokenizer.unknown_id) == 1
+    assert explainer_of(run).labelled.text.encode("the zebra .").ids.tolist().count(run.tokenizer.unknown_id) == 1
     for name, text in (("lm-words", "zebra"), ("lm", "the ☃")):
         with refused("unknown"):
-            explainer_of(inspected[name]).excerpts.encode(text)
+            explainer_of(inspected[name]).labelled.text.encode(text)
 
 
 def test_models_are_not_changed(inspected) -> None:
@@ -144,14 +136,13 @@ def test_models_are_not_changed(inspected) -> None:
 
 def test_the_mean_of_a_text_has_the_digits_of_its_interval() -> None:
     bits = TextBits(np.tile([1.0, 4.0], 20), "tokens", 50)
-    low, high = bits.bounds
+    mean, ends = bits.mean
+    low, high = map(float, ends.split(" to "))
     assert low < 2.5 < high
-    assert (bits.mean, bits.total, bits.per_byte) == ("2.50", "100.0", "2.00")
-    assert bits.interval == f"{low:.2f} to {high:.2f}"
+    assert (mean, bits.total, bits.per_byte) == ("2.50", "100.0", "2.00")
     few = TextBits(np.array([1.0, 4.0]), "tokens", 2)
-    assert few.bounds is None
     assert few.tile.interval == ""
     impossible = TextBits(np.array([1.0, np.inf]), "tokens", 2)
-    assert impossible.mean == "∞"
+    assert impossible.mean == ("∞", "")
     assert impossible.per_byte == ""
-    assert impossible.impossible == "1 of 2 tokens"
+    assert impossible.tile.note.endswith("1 of 2 tokens")

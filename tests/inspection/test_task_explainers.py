@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import seriatim
-from seriatim.inspection.influence import WORDS
+from seriatim.inspection.influence import MEANING
 from seriatim.tasks.explainer import Example, Examples, ExplainedModel, Explainer, Wording
 
 from ..tasks.outside_task import Rater
@@ -35,7 +35,7 @@ class RaterExamples(Examples[Rater]):
 def explain(rated: ExplainedModel[Rater]) -> Explainer:
     """Add the embeddings, and say what the model is called."""
     examples, embeddings = RaterExamples(rated), rated.model.embedding.weight
-    return Explainer(rated, Wording("rater"), inputs=examples, losses=examples, embeddings=embeddings)
+    return Explainer(rated, Wording("rater"), inputs=examples, embeddings=embeddings)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_task_without_an_explainer_has_a_page(run: seriatim.Run, tmp_path: Pat
     page = seriatim.inspect(run, "ab", out=tmp_path / "a.html", permute=2).path.read_text()
     assert "A model (leaky" in page
     for missing in ("embeddings", "examples to read", "state"):
-        assert f"the task rate offers no {missing}" in page
+        assert f"this task offers no {missing}" in page
     assert "inside the model" in page
 
 
@@ -70,4 +70,4 @@ def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypat
     assert "how far back it reaches" in page
     assert "Map of the embeddings" in page
     assert "Units and gates" in page
-    assert WORDS["sequence"] in page, "a lens over the tokens that the model reads"
+    assert MEANING in page, "a lens over the tokens that the model reads"

@@ -1,6 +1,5 @@
 """Word order, path lengths and embeddings."""
 
-import copy
 import math
 from pathlib import Path
 
@@ -76,7 +75,6 @@ def test_every_layer_is_measured(inspected, name: str, monkeypatch: pytest.Monke
     assert np.isfinite(effect.changes).all()
     assert sorted(effect.tokens) == sorted(effect.shuffled)
     assert effect.tokens[-1] == effect.shuffled[-1]
-    assert effect.layers
     assert effect.invariant == (name in ("self-attention", "prior"))
 
 
@@ -84,8 +82,6 @@ def test_bare_attention_reads_a_set_and_a_recurrence_does_not(inspected, monkeyp
     bare = effect_of(inspected, "self-attention", monkeypatch, scaled=True)
     assert bare.changes.max() <= SAME
     assert bare.without > 1e-3, "it is the order that has no effect, not the words"
-    assert bare.layers[0].last.max() <= SAME
-    assert bare.path == 1
     placed = effect_of(inspected, "attention", monkeypatch, position="rotary", block=False)
     assert placed.changes.min() > SAME
     unplaced = effect_of(inspected, "attention", monkeypatch, position="none", block=False)
@@ -94,8 +90,7 @@ def test_bare_attention_reads_a_set_and_a_recurrence_does_not(inspected, monkeyp
     assert stacked.changes.min() > SAME, "the second layer sees what the first made of every prefix"
     recurrent = effect_of(inspected, "rnn", monkeypatch)
     assert recurrent.changes.min() > 1e-6
-    assert recurrent.path == len(recurrent.tokens) - 1
-    assert recurrent.change.low < recurrent.change.value < recurrent.change.high
+    assert recurrent.changes.min() < recurrent.changes.max()
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "ctc"])
@@ -105,19 +100,6 @@ def test_every_task_is_measured(inspected, name: str) -> None:
     again = order_effect(run, text, permutations=3)
     assert np.array_equal(effect.changes, again.changes), "the same seed tries the same orders"
     assert ((effect.changes >= 0) & (effect.changes <= 1 + SAME)).all()
-    assert (effect.divergences >= -1e-12).all()
-    assert bool(effect.layers) == (name != "ngram")
-    assert all(len(layer.last) == len(effect.changes) for layer in effect.layers)
-
-
-def test_representations_move_with_their_tokens(inspected, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer that reads single words gives a word the same vector at every place."""
-    run, text = inspected["tag"], f"{SENTENCE} {SENTENCE}"
-    assert max(layer.every.max() for layer in order_effect(run, text, permutations=3).layers) > 1e-6
-    model = copy.deepcopy(run.model)
-    model.layer = seriatim.layer("window", model.layer.input_size, model.output.in_features, context=1)
-    monkeypatch.setattr(run, "model", model.eval())
-    assert order_effect(run, text, permutations=3).layers[0].every.max() <= SAME
 
 
 def test_texts_without_another_order(inspected) -> None:
@@ -264,4 +246,4 @@ def test_an_answer_stays_the_same_for_all_orders_of_its_source(inspected, name: 
     run, answer = inspected[name], TEXTS[name][:3]
     given, greedy = order_effect(run, (TEXTS[name], answer)), order_effect(run, TEXTS[name])
     assert sorted(given.shuffled) == sorted(greedy.shuffled)
-    assert not np.allclose(given.divergences, greedy.divergences), "the distributions after another answer differ"
+    assert not np.allclose(given.changes, greedy.changes), "the distributions after another answer differ"

@@ -17,7 +17,6 @@ from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
 from seriatim.counting.ngrams.table import orders_of
 from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
-from seriatim.inspection.word_order import order_effect
 from seriatim.pages.wording import percent
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
@@ -142,17 +141,6 @@ def test_inspect_has_a_section(run: seriatim.Run) -> None:
     run.model.seen = None  # as in runs of earlier versions
     run.summary.pop("valid")
     assert "not known" in Path(seriatim.inspect(run, "a dog").path).read_text()
-
-
-def test_an_infinite_divergence_between_orders_is_called_infinite(run: seriatim.Run) -> None:
-    """Zero probabilities are no small ones: a floor under them would show a number of its own."""
-    text = "a dog sees the"
-    effect = order_effect(run, text)
-    infinite = int(np.isinf(effect.divergences).sum())
-    assert infinite > 0
-    assert np.nanmin(effect.divergences) >= -1e-12
-    page = Path(seriatim.inspect(run, text, permute=20).path).read_text()
-    assert f"infinite ({infinite} of {len(effect.changes)} orders)" in page
 
 
 def test_a_cache_does_not_change_them(run: seriatim.Run, texts) -> None:

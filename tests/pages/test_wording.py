@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from seriatim.pages.wording import isolated, percent, quoted, short_name, without_isolates
+from seriatim.pages.wording import isolated, percent, quoted, same_digits, short_name, without_isolates
 
 
 def test_only_nothing_is_written_as_nothing_and_only_all_as_all() -> None:
@@ -29,3 +29,8 @@ def test_names_of_data_have_no_folders(folder: str) -> None:
     assert short_name(f"{folder}train.en,{folder}train.de") == "train.en, train.de"
     assert short_name(f"10% of {folder}train.txt") == "10 % of train.txt"
     assert short_name("builtin:python-docs, part test") == "builtin:python-docs, part test"
+
+
+def test_a_column_keeps_its_digits_and_no_positive_number_is_written_as_nothing() -> None:
+    assert same_digits([0.0018, 1.34, 2.57, 5.0]) == ["<0.1", "1.3", "2.6", "5.0"]
+    assert same_digits([0.0, 0.06, 1.0, 2.0]) == ["0.0", "0.1", "1.0", "2.0"]

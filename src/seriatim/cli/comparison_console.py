@@ -10,7 +10,7 @@ from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonRep
 from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
 from ..comparison.plan import Plan, is_non_neural
 from ..comparison.results import ResultRow, Results, TrainingRow
-from ..comparison.tables import column_texts
+from ..comparison.tables import metric_column, texts_of
 from ..core.errors import InputError, printable
 from ..core.json_object import JsonMapping
 from ..pages.wording import listed
@@ -131,7 +131,7 @@ def print_results(values: JsonMapping, folder: Path) -> None:
             print(printable(f"✗ {row.layer}  {reason}; to retry: {again}"))
 
     # What the table shows, what to know before trusting it, and what it rests on.
-    verdict, setup = Verdict.of(results), Setup.of(results)
+    verdict, setup = Verdict(results), Setup(results)
     lines = [(name, statement.of(verdict)) for name, statement in CONSOLE if statement.when(verdict)]
     width = max((len(name) for name, _ in lines), default=0)
     for name, text in lines:
@@ -150,7 +150,7 @@ class _Column(NamedTuple):
 
 def _columns(results: Results) -> list[_Column]:
     first, *others = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
-    texts = {figure.key: column_texts(results, figure) for figure in (first, *others)}
+    texts = {figure.key: texts_of(metric_column(results, figure), results) for figure in (first, *others)}
     return [
         _Column("rank", lambda row: "" if row.rank is None else str(row.rank)),
         _Column(first.name, lambda row: texts[first.key].get(row.layer, "")),

@@ -72,12 +72,14 @@ def cautions(record: JsonObject, headline: Sequence[Metric], *, is_fitted: bool)
         advice = "train on more text, or try another --layer"
     advice += ", or use --training.baseline_weight auto" if ADVICE in simple.get("verdict", "") else ""
 
-    # A constant answer is exceeded or not; from the simple baseline, the run must differ by more than chance.
-    facts = [
+    # A constant answer is exceeded in some metric or not; BLEU of short answers is 0 for all. From the simple baseline,
+    # the run must differ by more than chance.
+    beside = [
         BesideSimpler("", each, metrics, trivial, metrics[each.key] != trivial[each.key], advice)
         for each in headline
         if metrics.get(each.key) is not None and trivial.get(each.key) is not None
-    ][:1]
+    ]
+    facts = [] if any(each.is_better for each in beside) else beside[:1]
     for metric in (each for each in headline if each.key == simple.get("metric")):
         is_clear = is_significant(simple["p_value"], simple["difference_low"], simple["difference_high"])
         facts.append(BesideSimpler("", metric, metrics, simple, is_clear, advice))

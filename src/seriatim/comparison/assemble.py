@@ -232,45 +232,28 @@ def add_conditions(runs: Sequence[JsonObject], trials: Sequence[JsonObject]) -> 
     the other programs' time that these others took, and ``others_processors`` is how many processors all that is no
     training of the comparison used meanwhile, None where it is not known. The records of the trials are removed.
     """
-    recorded = [training for training in (*runs, *trials) if (training.get("machine") or {}).get("used")]
-    machines = {id(training): training["machine"] for training in recorded}
-    several = len({machine["host"] for machine in machines.values()}) > 1
-
-    # Only trainings on the same machine disturb each other, and a short overlap does not count.
+    recorded = [training["machine"] for training in (*runs, *trials) if training.get("machine")]
+    names = ("host", *MACHINE) if len({machine["host"] for machine in recorded}) > 1 else MACHINE
     for run in runs:
-        machine = machines.get(id(run))
-        if machine is None:
+        if not (machine := run.get("machine")):
             continue
-        others = [
-            training
-            for training in recorded
-            if training is not run
-            and machines[id(training)]["host"] == machine["host"]
-            and _overlap(machine, machines[id(training)]) > SHORT * (machine["ended"] - machine["began"])
-        ]
-        spans = [machines[id(training)] for training in others]
-        run["at_once"] = 1 + _most_at_once(machine, spans)
-        run["beside"] = sum(_overlap(machine, span) for span in spans) / max(machine["ended"] - machine["began"], 1e-9)
-        if run.get("load"):
-            trained = machine["trained_from"], machine["trained_from"] + run["load"]["seconds"]
-            run["load"] = {**run["load"], "rows_cpu_seconds": sum(_used_between(*trained, span) for span in spans)}
-            run["others_processors"] = _of_others(run["load"])
 
-    # The record of each machine is shortened last, since the others were compared with it.
-    for run in runs:
-        if (machine := machines.get(id(run))) is not None:
-            names = ("host", *MACHINE) if several else MACHINE
-            run["machine"] = {name: machine[name] for name in names}
+        # Only trainings on the same machine disturb each other, and a short overlap does not count.
+        seconds = machine["ended"] - machine["began"]
+        others = [other for other in recorded if other is not machine and other["host"] == machine["host"]]
+        others = [other for other in others if _overlap(machine, other) > SHORT * seconds]
+        run["at_once"] = 1 + _most_at_once(machine, others)
+        run["beside"] = sum(_overlap(machine, other) for other in others) / max(seconds, 1e-9)
+        if load := run.get("load"):
+            trained = machine["trained_from"], machine["trained_from"] + load["seconds"]
+            of_rows, other = sum(_used_between(*trained, span) for span in others), load["other_cpu_seconds"]
+            run["load"] = {**load, "rows_cpu_seconds": of_rows}
+            is_known = other is not None and load["seconds"]
+            run["others_processors"] = max(0.0, other - of_rows) / load["seconds"] if is_known else None
+        run["machine"] = {name: machine[name] for name in names}
     for trial in trials:
         for name in ("machine", "load"):
             trial.pop(name, None)
-
-
-def _of_others(load: JsonObject) -> float | None:
-    other = load["other_cpu_seconds"]
-    if other is None or not load["seconds"]:
-        return None
-    return float(max(0.0, other - load["rows_cpu_seconds"]) / load["seconds"])
 
 
 def _overlap(first: JsonObject, second: JsonObject) -> float:

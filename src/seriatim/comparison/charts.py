@@ -1,20 +1,20 @@
 """The charts of a comparison page, each declared from the rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
 from ..pages.theme import colour_name
-from ..pages.wording import in_bytes, in_short, same_digits, sentence_case
+from ..pages.wording import in_bytes, in_short, sentence_case
+from . import tables
 from .findings import value_text
 from .results import ResultRow, Results
+from .tables import Column
 
 AGAINST = {"seconds": "training time (s)", "tokens": "tokens read", "step": "steps"}
 """Horizontal axes of the learning curves, and their names."""
-SMOOTHED = 3
-"""Validations of which a point of a smoothed learning curve is the mean."""
 WIDE = 3
 """Ratio of the largest to the smallest error above which its axis is logarithmic."""
 MIN_RATIO = 1.1
@@ -22,41 +22,29 @@ MIN_RATIO = 1.1
 
 
 class Cost(NamedTuple):
-    """A cost: its name with the unit, its short heading, the value of a row with its range, and how it is written."""
+    """A cost: its name with the unit, its column in the table, and how an axis writes it."""
 
     name: str
-    heading: str
-    value: Callable[[ResultRow], float | None]
-    written: Callable[[float], str]
-    ends: Callable[[ResultRow], Sequence[float]] = lambda row: ()
+    column: Column
+    written: Callable[[float], str] = in_short
 
 
 COSTS = (
-    Cost(
-        "training time (s)", "training (s)", lambda row: row.training_seconds, in_short, lambda row: row.seconds_range
-    ),
-    Cost(
-        "milliseconds per token",
-        "ms per token",
-        lambda row: row.milliseconds_per_token,
-        in_short,
-        lambda row: row.milliseconds_spread,
-    ),
-    Cost("peak memory in training", "memory", lambda row: row.memory_bytes, in_bytes),
-    Cost("state after 1,000 tokens", "state", lambda row: row.state_after_thousand, in_bytes),
-    Cost("parameters", "parameters", lambda row: row.parameters, in_short),
-    Cost("size on disk", "on disk", lambda row: row.disk_bytes, in_bytes),
+    Cost("training time (s)", tables.TRAINING),
+    Cost("milliseconds per token", tables.TOKEN_TIME),
+    Cost("peak memory in training", tables.MEMORY, in_bytes),
+    Cost("state after 1,000 tokens", tables.STATE, in_bytes),
+    Cost("parameters", tables.PARAMETERS),
+    Cost("size on disk", tables.DISK, in_bytes),
 )
-IN_RANKING = COSTS[:4]
+BARS = (tables.TRAINING, tables.TOKEN_TIME, tables.MEMORY, tables.STATE)
 """The costs that stand as small bars beside the metric."""
 
 
 def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     """Return the first chart of the page: the metric of each row, ties, and costs."""
     metric = results.metric
-    bars = [_bars(cost, results) for cost in IN_RANKING]
-    shown = [cost.heading for cost, column in zip(IN_RANKING, bars, strict=True) if column]
-    columns = [column for column in bars if column]
+    costs = [(column, texts) for column in BARS if (texts := tables.texts_of(column, results))]
     rows = []
     for row in results.ranked:
         notes = ["baseline"] * row.baseline + [row.lacking] * bool(row.lacking)
@@ -68,7 +56,7 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
                 value,
                 "" if value is None else value_text(results, row),
                 row.interval(metric.key),
-                [column.get(row.layer, Bar("–")) for column in columns],
+                [_bar(column, texts, row) for column, texts in costs],
                 row.rank,
                 ", ".join(notes) if value is not None else reason,
                 colour_name(row.layer),
@@ -79,26 +67,22 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
     captions = ["Lines are 95 % intervals."] * results.has_intervals
-    captions += ["Brackets join layers of one rank."] * results.is_tested
+    ranks = [row.rank for row in results.rows if row.rank is not None]
+    captions += ["Brackets join layers of one rank."] * (len(set(ranks)) < len(ranks))
     return Ranking(
         f"{metric.name}, {better} is better",
         rows,
-        shown,
+        [column.heading for column, _ in costs],
         _is_wide(results, [results.of(row) for row in results.measured]),
         level,
         " ".join(captions),
     )
 
 
-def _bars(cost: Cost, results: Results) -> dict[str, Bar]:
-    """Return the bar of each row that has the cost, by its layer."""
-    known = {row.layer: value for row in results.ran if (value := cost.value(row)) is not None}
-    values = list(known.values())
-    written = list(map(cost.written, values)) if cost.written is in_bytes else same_digits(values)
-    texts = dict(zip(known, written, strict=True))
-    return {
-        row.layer: Bar(texts[row.layer], known[row.layer], cost.ends(row)) for row in results.ran if row.layer in known
-    }
+def _bar(column: Column, texts: Mapping[str, str], row: ResultRow) -> Bar:
+    if row.layer not in texts:
+        return Bar(tables.MISSING)
+    return Bar(texts[row.layer], column.value(row), column.ends(row))
 
 
 def learning(results: Results) -> list[PageBlock]:
@@ -107,44 +91,36 @@ def learning(results: Results) -> list[PageBlock]:
     key = results.metric.key if results.metric.key in keys else next(iter(keys), "")
     name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
     choices = [
-        (f"{sentence_case(AGAINST[against])}{', smoothed' if smooth else ''}", chart)
-        for smooth in (False, True)
-        for against in AGAINST
-        if (chart := _curves(results, key, name, against, smooth=smooth))
+        (sentence_case(against), chart)
+        for field, against in AGAINST.items()
+        if (chart := _curves(results, key, name, field, against))
     ]
     return [Switch(f"{sentence_case(name)} while training", choices)] if choices else []
 
 
-def _curves(results: Results, key: str, name: str, against: str, *, smooth: bool) -> Chart:
+def _curves(results: Results, key: str, name: str, field: str, against: str) -> Chart:
     series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
     for row in results.rows:
         known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
         values = [float(point["value"]) for point in known]
         if row.counted and values:
             levels.append((row.title, values[-1]))  # a counted model is not trained by steps
-        elif values and all(point.get(against) for point in known):
-            values = _smoothed(values) if smooth else values
-            series.append(Series(row.layer, [float(point[against]) for point in known], values))
+        elif values and all(point.get(field) for point in known):
+            series.append(Series(row.layer, [float(point[field]) for point in known], values))
         else:
             missing.append(row.layer)
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
     y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
-    return Chart("", Axis(AGAINST[against], in_short), y, series, caption, levels, missing)
-
-
-def _smoothed(values: Sequence[float]) -> list[float]:
-    """Average each value with those directly before it."""
-    windows = [values[max(0, i - SMOOTHED + 1) : i + 1] for i in range(len(values))]
-    return [sum(window) / len(window) for window in windows]
+    return Chart("", Axis(against, in_short), y, series, caption, levels, missing)
 
 
 def quality_against_cost(results: Results) -> list[PageBlock]:
     """Return the metric against each cost in which the layers differ."""
     choices = []
     for cost in COSTS:
-        known = {row.layer: value for row in results.measured if (value := cost.value(row))}
+        known = {row.layer: value for row in results.measured if (value := cost.column.value(row))}
         if len(known) < 2 or max(known.values()) < MIN_RATIO * min(known.values()):
             continue
         rows = [row for row in results.measured if row.layer in known]
@@ -155,14 +131,14 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
                 [results.of(row)],
                 "dots",
                 [row.interval(results.metric.key)],
-                x_intervals=[(ends[0], ends[1]) if (ends := cost.ends(row)) else None],
+                x_intervals=[(ends[0], ends[1]) if (ends := cost.column.ends(row)) else None],
             )
             for row in rows
         ]
         y = Axis(results.metric.name, is_log=_is_wide(results, [results.of(row) for row in rows]))
         missing = [row.layer for row in results.measured if row.layer not in known]
         caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
-        caption += ", and ranges of repeated measurements." if any(cost.ends(row) for row in rows) else "."
+        caption += ", and ranges of repeated measurements." if any(cost.column.ends(row) for row in rows) else "."
         choices.append((cost.name, Chart("", log_axis(cost.name, cost.written), y, series, caption, missing=missing)))
     return [Switch(f"{sentence_case(results.metric.name)} against cost", choices)] if choices else []
 
@@ -203,15 +179,8 @@ def context(results: Results) -> list[PageBlock]:
     distance = results.at_distance()
     series, missing = [], []
     for row in results.ran:
-        points: list[tuple[float, float, tuple[float, float] | None]] = []
-        if distance.kind == "context":
-            points = [(gain["beyond"], gain["bits"], (gain["low"], gain["high"])) for gain in row.distance.gains]
-        else:
-            for far, value in row.distance.points:
-                low, high = row.distance.bounds.get(str(far)) or (None, None)
-                points.append((far, value, None if low is None or high is None else (low, high)))
-        if points:
-            x, y, intervals = zip(*points, strict=True)
+        if row.distance.points:
+            x, y, intervals = zip(*row.distance.points, strict=True)
             series.append(Series(row.layer, x, y, intervals=intervals))
         else:
             missing.append(row.layer)

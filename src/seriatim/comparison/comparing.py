@@ -79,6 +79,7 @@ class PresentTraining:
 
     def __init__(self, number: int, layer: str, seed: int, trial: int | None) -> None:
         self.number, self.layer, self.seed, self.trial = number, layer, seed, trial
+        self.row = layer, seed
         self.fraction, self.event = 0.0, JsonObject()
         self.left: float | None = None
         self.began = time.monotonic()
@@ -127,28 +128,28 @@ class ComparisonProgress:
         run = self._seconds_of_a_row()
         if run is None:
             return None
-        present = {(training.layer, training.seed) for training in self.present}
-        left = [max(run - self._spent_on(*row), *self._known_left(*row), 0.0) for row in present]
-        waiting = max(0, self.count - self.done - len(present))
-        workers = max(1, min(self.workers, len(present) + waiting))
-        return max([*left, (sum(left) + run * waiting) / workers])
+        left = {training.row: max(0.0, run - self._spent_on(training.row)) for training in self.present}
+        for training in self.present:
+            left[training.row] = max(left[training.row], training.left or 0.0)
+        waiting = max(0, self.count - self.done - len(left))
+        workers = max(1, min(self.workers, len(left) + waiting))
+        return max([*left.values(), (sum(left.values()) + run * waiting) / workers])
 
-    def _spent_on(self, layer: str, seed: int) -> float:
+    def _spent_on(self, row: tuple[str, int]) -> float:
         """Return the seconds of all trainings of a row, the present ones included."""
-        present = (training for training in self.present if (training.layer, training.seed) == (layer, seed))
-        return self._spent.get((layer, seed), 0.0) + sum(time.monotonic() - each.began for each in present)
-
-    def _known_left(self, layer: str, seed: int) -> list[float]:
-        present = (training for training in self.present if (training.layer, training.seed) == (layer, seed))
-        return [training.left for training in present if training.left is not None]
+        present = (time.monotonic() - training.began for training in self.present if training.row == row)
+        return self._spent.get(row, 0.0) + sum(present)
 
     def _seconds_of_a_row(self) -> float | None:
         if self._durations:
             return sum(self._durations) / len(self._durations)
         if self.plan.budget.minutes is not None:
             return 60 * self.plan.budget.minutes + OVERHEAD
-        rows = [training for training in self.present if training.trial is None]
-        known = [self._spent_on(each.layer, each.seed) + each.left + OVERHEAD for each in rows if each.left is not None]
+        known = [
+            self._spent_on(training.row) + training.left + OVERHEAD
+            for training in self.present
+            if training.trial is None and training.left is not None
+        ]
         return max(known, default=None)
 
     def start(self, layer: str, seed: int, trial: int | None) -> PresentTraining:
@@ -160,11 +161,11 @@ class ComparisonProgress:
 
     def end(self, training: PresentTraining, *, succeeded: bool) -> None:
         """End a training. The time that counting takes says nothing about other rows."""
-        row = training.layer, training.seed
         self.present.remove(training)
-        self._spent[row] = self._spent.get(row, 0.0) + time.monotonic() - training.began
+        spent = self._spent.get(training.row, 0.0) + time.monotonic() - training.began
+        self._spent[training.row] = spent
         if succeeded and training.trial is None and not is_non_neural(training.layer):
-            self._durations.append(self._spent[row])
+            self._durations.append(spent)
 
     def add(self, layer: str, metrics: Mapping[str, float | None]) -> None:
         """Count a finished row, and compare its metric with the best so far."""
@@ -362,29 +363,18 @@ class Runner:
 
     def on_end(self, job: WorkerJob, outcome: JsonObject | Exception) -> None:
         """Keep what a training gave, or record why it failed."""
-        result: JsonObject | TrainingRow | Exception = outcome
-        if not isinstance(outcome, Exception) and job.trial is None:
-            result = self._read_row(job.name)
-        self.progress.end(self._present.pop(job.name), succeeded=not isinstance(result, Exception))
-        if isinstance(result, Stopped):
+        self.progress.end(self._present.pop(job.name), succeeded=not isinstance(outcome, Exception))
+        if isinstance(outcome, Stopped):
             return
-        if isinstance(result, TrainingRow):
-            self._add(result)
-            self.reporter.row(self.progress, result)
-        elif job.trial is not None:
-            self._end_trial(job.layer, job.trial, result)
+        if job.trial is not None:
+            self._end_trial(job.layer, job.trial, outcome)
+        elif isinstance(outcome, Exception):
+            self._fail(job.layer, job.seed, outcome)
         else:
-            assert isinstance(result, Exception)
-            self._fail(job.layer, job.seed, result)
-
-    def _read_row(self, name: str) -> TrainingRow | Exception:
-        """Return the row that a training has written, or the reason why it cannot be used."""
-        try:
-            row = read_row(self.folder, name, self.plan)
-        except InputError as error:
-            return error
-        assert row is not None
-        return row
+            row = read_row(self.folder, job.name, self.plan)
+            assert row is not None, "the process of a training ends after it has written the row"
+            self._add(row)
+            self.reporter.row(self.progress, row)
 
     def _end_trial(self, layer: str, trial: int, outcome: JsonObject | Exception) -> None:
         trials = self._trials[layer]

@@ -9,19 +9,7 @@ from urllib.parse import quote
 from ..core.json_object import JsonMapping
 from ..inspection.together import PAGE
 from ..pages.opening import Banner, Facts
-from ..pages.page import (
-    Cell,
-    Code,
-    Folded,
-    PageBlock,
-    PageSection,
-    Prose,
-    Sample,
-    Samples,
-    Table,
-    render,
-    write_page,
-)
+from ..pages.page import Code, Folded, PageBlock, PageSection, Prose, Sample, Samples, render, write_page
 from ..pages.statements import told
 from ..pages.wording import short_name
 from . import charts, tables
@@ -30,7 +18,6 @@ from .findings import CONDITIONS, Caveats, facts_of, headline, warnings_of
 from .plan import REPORT
 from .results import MAX_DRAWN, Results
 
-SHORT = 24  # characters up to which answers are shown in the columns of a table
 BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 """Two or more blank lines, which badly trained models write in large numbers."""
 UNFOLDED = 3
@@ -85,7 +72,7 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
 
 def _folded(results: Results) -> list[PageBlock]:
     """Return how the comparison was done, folded: who wants to trust it reads on here."""
-    conditions = told(CONDITIONS, Caveats.of(results))
+    conditions = told(CONDITIONS, Caveats(results))
     settings = [tables.settings_table(results), tables.trials_table(results), tables.seeds_table(results)]
     blocks: dict[str, Sequence[PageBlock | None]] = {
         "What was equal": [tables.equal_table(results)],
@@ -107,67 +94,15 @@ def _commands(results: Results) -> list[PageBlock]:
 
 
 def _samples(results: Results) -> list[PageBlock]:
-    """Return the answers of the layers to each input, best layer first, with marks where the right answer is known.
+    """Return the text that each language model writes after the same prompt, best layer first.
 
-    There are none where the answers to all inputs can be browsed.
+    Answers of other models are items of the section on where they differ.
     """
-    rows = [row for row in results.ranked if row.samples]
-    samples = [(row.layer, sample) for row in rows for sample in row.samples]
-    if results.section("differ").get("items") and all(sample.get("truth") is not None for _, sample in samples):
+    samples = [(row.layer, sample) for row in results.ranked for sample in row.samples if "prompt" in sample]
+    if not samples:
         return []
-    answers = {(layer, str(each.get("prompt") or each.get("input") or "")): each for layer, each in samples}
-    inputs, layers = list(dict.fromkeys(text for _, text in answers)), [row.layer for row in rows]
-    if not answers:
-        return []
-
-    # Long answers, and those without a known right one, do not fit into the cells of one table.
-    if not all(sample.get("truth") is not None and len(str(sample["text"])) <= SHORT for sample in answers.values()):
-        return [
-            block
-            for text in inputs
-            for block in _answers(text, layers, answers, bool(results.values.get("tags_words")))
-        ]
-
-    # Short answers are compared best side by side: one row for each input.
-    cells: list[list[str | Cell]] = []
-    for text in inputs:
-        truth = next(str(answers[layer, text]["truth"]) for layer in layers if (layer, text) in answers)
-        given = [answers.get((layer, text)) for layer in layers]
-        shown = [Cell(str(sample["text"]), _mark(sample)) if sample else tables.MISSING for sample in given]
-        cells.append([text, truth, *shown])
-    return [Table(["input", "right answer", *layers], cells, "Some inputs of the measured data.")]
-
-
-def _answers(
-    text: str, layers: Sequence[str], answers: Mapping[tuple[str, str], JsonMapping], has_tags: bool
-) -> list[PageBlock]:
-    items, truth = [], None
-    for layer in layers:
-        if sample := answers.get((layer, text)):
-            truth = sample.get("truth", truth)
-            heading, answer = layer, BLANK_LINES.sub("\n⋮\n", str(sample["text"]))
-            if has_tags:
-                heading, answer = _marked_tags(layer, answer, str(truth))
-            mark = "right" if _mark(sample) == "right" else ""
-            items.append(Sample(heading, answer, str(sample.get("prompt") or ""), mark))
-    caption = f"Continuations of “{text}”:" if text else "Texts from an empty beginning:"
-    if truth is not None:
-        items, caption = [Sample("right answer", str(truth)), *items], f"Input: {text}"
-    rest: list[PageBlock] = [Folded("Those of the other layers", [Samples(items[UNFOLDED:])])]
-    return [Samples(items[:UNFOLDED], caption), *rest * (len(items) > UNFOLDED)]
-
-
-def _marked_tags(layer: str, answer: str, truth: str) -> tuple[str, str]:
-    """Return a heading with the number of wrong tags, and the tags with the wrong ones marked."""
-    tags, right = answer.split(), truth.split()
-    if len(tags) != len(right):
-        return layer, answer
-    marked = [tag if tag == other else f"{tag}✗" for tag, other in zip(tags, right, strict=True)]
-    wrong = sum(tag.endswith("✗") for tag in marked)
-    return f"{layer}: {wrong} of {len(right)} wrong" if wrong else layer, " ".join(marked)
-
-
-def _mark(sample: JsonMapping) -> str:
-    if sample.get("truth") is None:
-        return ""
-    return "right" if sample.get("right", sample["text"] == sample["truth"]) else "wrong"
+    items = [Sample(layer, BLANK_LINES.sub("\n⋮\n", each["text"]), each["prompt"]) for layer, each in samples]
+    prompt = samples[0][1]["prompt"]
+    caption = f"Continuations of “{prompt}”:" if prompt else "Texts from an empty beginning:"
+    rest = Folded("Those of the other layers", [Samples(items[UNFOLDED:])])
+    return [Samples(items[:UNFOLDED], caption), *[rest] * (len(items) > UNFOLDED)]

@@ -6,7 +6,6 @@ shows it, and trained layers are ordered only where their budgets were equal.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, is_significant, supported_digits, written
@@ -15,7 +14,7 @@ from ..pages.wording import in_short, in_time, in_time_range, listed, short_name
 from .results import ResultRow, Results
 
 BUSY = 0.1
-"""Fraction of the processors' time that other programs may take during a training."""
+"""Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 MIN_VALIDATIONS = 3
@@ -25,7 +24,6 @@ MIN_VALIDATIONS = 3
 # Who is best, by how much, at what cost
 
 
-@dataclass(frozen=True)
 class Verdict:
     """The figures of the headline.
 
@@ -37,56 +35,35 @@ class Verdict:
         best_value, trained_value: the metric with its interval.
         next_gap, trained_gap: how much worse than the best one.
         is_equal_budget: whether trained rows may be ordered.
-        is_counted_best: whether a model that is not trained by steps is significantly better than every trained one.
+        is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
         cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
             others, with its cost.
     """
 
-    metric: str
-    degree: str
-    best: ResultRow | None
-    trained: ResultRow | None
-    next: ResultRow | None
-    equals: Sequence[ResultRow]
-    best_value: str
-    trained_value: str
-    next_gap: str
-    trained_gap: str
-    is_equal_budget: bool
-    cost: str
-    cheapest: ResultRow | None
-
-    @classmethod
-    def of(cls, results: Results) -> "Verdict":
-        """Return the figures of some results."""
-        best, trained = next(iter(results.measured), None), next(iter(results.trained), None)
-        following = next((row for row in results.measured if row.differs), None)
-        equals = [row for row in results.measured if row is best or row.is_tied]
-        return cls(
-            metric=results.metric.name,
-            degree="highest" if results.metric.more_is_better else "lowest",
-            best=best,
-            trained=trained,
-            next=following,
-            equals=equals,
-            best_value=value_text(results, best),
-            trained_value=value_text(results, trained),
-            next_gap="" if following is None else gap_text(results, following.difference),
-            trained_gap="" if trained is None else gap_text(results, trained.difference),
-            is_equal_budget=is_equal_budget(results),
-            cost="" if best is None else _cost_text(best),
-            cheapest=_cheapest(equals),
-        )
+    def __init__(self, results: Results) -> None:
+        self.metric = results.metric.name
+        self.degree = "highest" if results.metric.more_is_better else "lowest"
+        self.best = next(iter(results.measured), None)
+        self.trained = next(iter(results.trained), None)
+        self.next = next((row for row in results.measured if row.differs), None)
+        self.equals = [row for row in results.measured if row is self.best or row.is_tied]
+        self.best_value = value_text(results, self.best)
+        self.trained_value = value_text(results, self.trained)
+        self.next_gap = "" if self.next is None else gap_text(results, self.next.difference)
+        self.trained_gap = "" if self.trained is None else gap_text(results, self.trained.difference)
+        self.is_equal_budget = is_equal_budget(results)
+        self.cost = "" if self.best is None else _cost_text(self.best)
+        self.cheapest = _cheapest(self.equals)
 
     @property
     def is_counted_best(self) -> bool:
-        """Whether a model that is not trained by steps is significantly better than every trained one."""
-        return bool(self.best and self.best.counted and self.trained and self.trained.differs)
+        """Whether a model that is not trained by steps is better than every other one, by tests."""
+        return bool(self.best and self.best.counted and self.trained and self.trained.differs and self.is_decided)
 
     @property
     def is_decided(self) -> bool:
-        """Whether one row is better than all the others, by tests."""
+        """Whether one row is better than all the others that it was tested against."""
         return self.next is not None and len(self.equals) == 1
 
     @property
@@ -142,7 +119,7 @@ CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
 
 def headline(results: Results) -> str:
     """Return who wins, by how much, at what cost."""
-    return " ".join(told(HEADLINE, Verdict.of(results)))
+    return " ".join(told(HEADLINE, Verdict(results)))
 
 
 def is_equal_budget(results: Results) -> bool:
@@ -156,13 +133,15 @@ def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
     )
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
-    return known[0] if known[0].milliseconds_spread[1] < known[1].milliseconds_spread[0] else None
+    others = min(
+        row.milliseconds_spread[0] for row in known[1:]
+    )  # the second one may have a narrower range than a third
+    return known[0] if known[0].milliseconds_spread[1] < others else None
 
 
 # What a reader must know before trusting it
 
 
-@dataclass(frozen=True)
 class Caveats:
     """The figures of the warnings.
 
@@ -180,53 +159,38 @@ class Caveats:
         selects_on_measured: whether the data of the measurement also selected the weights.
     """
 
-    setup: "Setup"
-    is_equal_budget: bool
-    missed_budget: bool
-    spent: str
-    planned: str
-    repeat: str
-    below_baseline: str
-    below_simplest: str
-    failed: str
-    lacking: str
-    busy: dict[str, float]
-    processors: int
-    trained: int
-    kinds: dict[str, list[str]]
-    at_once: int
-    has_equal_conditions: bool
-    selects_on_measured: bool
-
-    @classmethod
-    def of(cls, results: Results) -> "Caveats":
-        """Return the figures of some results."""
+    def __init__(self, results: Results) -> None:
         data, trained, machine = results.section("data"), results.trained, results.section("machine")
-        processors = int(machine.get("processors") or machine.get("cores") or 1)
+        sign = 1 if results.metric.more_is_better else -1
+        below = [
+            row.layer
+            for row in trained
+            if is_clear(row.beside_baseline) and sign * row.beside_baseline["difference"] < 0
+        ]
         used = {row.layer: row.others_processors or 0.0 for row in trained}
         planned = [run["planned_seconds"] for row in trained for run in row.trainings]
         tokens = [run["tokens"] for row in trained for run in row.runs if run.get("tokens")]
-        sign = 1 if results.metric.more_is_better else -1
-        worse = [row.layer for row in trained if sign * row.beside_baseline.get("difference", 0.0) < 0]
-        return cls(
-            setup=Setup.of(results),
-            is_equal_budget=is_equal_budget(results),
-            missed_budget=any(row.missed_budget for row in trained),
-            spent=_spent_text(results),
-            planned=f" instead of {in_time(1000 * max(planned))}" if planned else "",
-            repeat=f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}",
-            below_baseline=_names([row for row in worse if row in _clear(results)], trained),
-            below_simplest=listed(_below_simplest(results)),
-            failed=listed([row.layer for row in results.rows if row.failed]),
-            lacking=listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking]),
-            busy={layer: others for layer, others in used.items() if others > BUSY * processors},
-            processors=processors,
-            trained=len(trained),
-            kinds=machine_kinds(results.ran),
-            at_once=max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1),
-            has_equal_conditions=same_conditions(results.ran),
-            selects_on_measured=data.get("valid") is not None and data.get("valid") == data.get("measured_on"),
-        )
+        self.setup, self.trained = Setup(results), len(trained)
+        self.is_equal_budget = is_equal_budget(results)
+        self.missed_budget = any(row.missed_budget for row in trained)
+        self.spent = _spent_text(results)
+        self.planned = f" instead of {in_time(1000 * max(planned))}" if planned else ""
+        self.repeat = f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}"
+        # The headline tells it where the baseline is better than every trained layer.
+        told = bool(Verdict(results).is_counted_best and results.measured[0].baseline)
+        self.below_baseline = "" if told else _names(below, trained)
+        self.below_simplest = listed(_below_simplest(results))
+        self.failed = listed([row.layer for row in results.rows if row.failed])
+        self.lacking = listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking])
+        self.processors = int(machine.get("processors") or machine.get("cores") or 1)
+        # Other programs take nothing from a training as long as there are processors for both.
+        limit = (1 + BUSY) * self.processors
+        needed = {row.layer: min(self.processors, _threads(row, self.processors)) for row in trained}
+        self.busy = {layer: others for layer, others in used.items() if others + needed[layer] > limit}
+        self.kinds = machine_kinds(results.ran)
+        self.at_once = max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1)
+        self.has_equal_conditions = same_conditions(results.ran)
+        self.selects_on_measured = data.get("valid") is not None and data.get("valid") == data.get("measured_on")
 
     @property
     def busy_most(self) -> str:
@@ -254,13 +218,14 @@ WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
     Statement(
         lambda c: bool(c.below_simplest),
-        "No better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
+        "Not clearly better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
     ),
     FAILED,
     Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
     Statement(
         lambda c: bool(c.busy),
-        "Other programs used {busy_most} of {processors} processors while {busy_names} trained: times are too long.",
+        "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
+        "so times may be too long.",
     ),
     Statement(
         lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
@@ -284,17 +249,18 @@ CONDITIONS: Sequence[Statement[Caveats]] = (
 def warnings_of(results: Results, *, on_console: bool = False) -> list[str]:
     """Return what a reader must know before trusting the headline; the console tells failures beside the table."""
     statements = [statement for statement in WARNINGS if not (on_console and statement is FAILED)]
-    return told(statements, Caveats.of(results))
+    return told(statements, Caveats(results))
 
 
 def conditions(results: Results) -> str:
     """Return the conditions of the trainings; empty if they ran one by one on one quiet machine."""
-    return " ".join(told(CONDITIONS, Caveats.of(results)))
+    return " ".join(told(CONDITIONS, Caveats(results)))
 
 
-def _clear(results: Results) -> list[str]:
-    """Return the layers that differ significantly from the baseline."""
-    return [row.layer for row in results.trained if is_clear(row.beside_baseline)]
+def _threads(row: ResultRow, processors: int) -> float:
+    """Return how many threads trained a row and those beside it; as many as there are processors if it is unknown."""
+    runs = ((run, (run.get("machine") or {}).get("threads") or processors) for run in row.runs)
+    return max((threads * (1 + (run.get("beside") or 0.0)) for run, threads in runs), default=processors)
 
 
 def _below_simplest(results: Results) -> list[str]:
@@ -320,7 +286,6 @@ def _spent_text(results: Results) -> str:
 # What was compared on what
 
 
-@dataclass(frozen=True)
 class Setup:
     """The figures of the facts beside the chart.
 
@@ -335,44 +300,26 @@ class Setup:
         too_rare: the trained rows with too few validations to know whether they were still improving.
     """
 
-    budget: str
-    parameters: str
-    data: str
-    measured_on: str
-    baseline: ResultRow | None
-    baseline_value: str
-    simplest: str
-    simplest_value: str
-    seeds: str
-    trained: int
-    improving: str
-    too_rare: str
-
-    @classmethod
-    def of(cls, results: Results) -> "Setup":
-        """Return the figures of some results."""
+    def __init__(self, results: Results) -> None:
         data, trained, simplest = results.section("data"), results.trained, results.section("simplest")
         described: JsonMapping = data.get("described") or {}
-        baseline = next((row for row in results.measured if row.baseline), None)
         sizes = [row.parameters for row in results.ran if row.parameters and not row.counted]
         ends = [in_short(size) for size in (min(sizes), max(sizes))] if sizes else []
         bounds = next((row.interval(results.metric.key) for row in results.measured), None)
-        value = simplest.get(results.metric.key)
-        count = len(results.seeds)
-        return cls(
-            budget=_budget_text(results.section("budget")),
-            parameters=" to ".join(dict.fromkeys(ends)),
-            data=_joined(short_name(str(data.get("train") or "a text")), described.get("train")),
-            measured_on=_joined(short_name(str(data.get("measured_on") or "held-out data")), described.get("measured")),
-            baseline=baseline,
-            baseline_value=value_text(results, baseline),
-            simplest=str(simplest.get("name", "")),
-            simplest_value="" if value is None else results.metric.written(value, bounds),
-            seeds="1 seed" if count == 1 else f"{count} seeds",
-            trained=len(trained),
-            improving=_names([row.layer for row in trained if (last_gain(row, results) or 0.0) > 0], trained),
-            too_rare=_names([row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS], trained),
-        )
+        value, count = simplest.get(results.metric.key), len(results.seeds)
+        self.budget = _budget_text(results.section("budget"))
+        self.parameters = " to ".join(dict.fromkeys(ends))
+        self.data = _joined(short_name(str(data.get("train") or "a text")), described.get("train"))
+        measured_on = short_name(str(data.get("measured_on") or "held-out data"))
+        self.measured_on = _joined(measured_on, described.get("measured"))
+        self.baseline = next((row for row in results.measured if row.baseline), None)
+        self.baseline_value = value_text(results, self.baseline)
+        self.simplest = str(simplest.get("name", ""))
+        self.simplest_value = "" if value is None else results.metric.written(value, bounds)
+        self.seeds = "1 seed" if count == 1 else f"{count} seeds"
+        self.trained = len(trained)
+        self.improving = _names([row.layer for row in trained if (last_gain(row, results) or 0.0) > 0], trained)
+        self.too_rare = _names([row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS], trained)
 
 
 FACTS: Sequence[tuple[str, Statement[Setup]]] = (
@@ -393,7 +340,7 @@ FACTS: Sequence[tuple[str, Statement[Setup]]] = (
 
 def facts_of(results: Results) -> list[tuple[str, str]]:
     """Return the facts beside the chart."""
-    setup = Setup.of(results)
+    setup = Setup(results)
     return [(name, statement.of(setup)) for name, statement in FACTS if statement.when(setup)]
 
 

@@ -59,12 +59,8 @@ class ItemAnswers:
     @classmethod
     def read(cls, row: TrainingRow, arrays: Arrays) -> "ItemAnswers | None":
         """Return what `answer_items` has kept, given the result of `read_arrays`; None if there is nothing."""
-        fields = row.answers
-        if not fields or not set(ARRAYS) <= arrays.keys():
-            return None
-        rows, sizes, lengths, truth, predicted = (arrays[name] for name in ARRAYS)
-        labels = fields["unit"], fields["names"], sizes, lengths, truth, predicted
-        return cls(fields["total"], rows, *labels, fields["texts"])
+        kept: JsonObject = {**row.answers, **{name: arrays.get(name) for name in ARRAYS}}
+        return cls(**kept) if row.answers else None
 
     def flat_labels(self) -> tuple[list[str], list[str]]:
         """Return all true and all predicted labels."""
@@ -117,12 +113,7 @@ def answer_items(run: Run, items: Sequence[Item]) -> tuple[JsonObject, Arrays]:
         shown = {"text": text, "truth": listed(truths), "answer": answers[i]}
         shortened = {name: cut(value, MAX_CHARACTERS) for name, value in shown.items()}
         texts.append({"row": chosen[i], **shortened, "right": answers[i] in truths})
-    fields = {
-        "total": len(items),
-        "unit": predictor.label_unit,
-        "names": names,
-        "texts": texts,
-    }
+    fields = {"total": len(items), "unit": predictor.label_unit, "names": names, "texts": texts}
     arrays = {
         "rows": np.array([chosen[i] for i in usable], np.int64),
         "sizes": np.array([len(row) for row in true], np.int64),
@@ -206,10 +197,9 @@ def measure_tokens(run: Run, data: TaskData, train: TaskData) -> tuple[JsonObjec
 def read_tokens(row: TrainingRow, arrays: Arrays) -> TokenLosses | None:
     """Return what `measure_tokens` has kept, given the result of `read_arrays`; None if there is nothing."""
     fields = row.token_losses
-    if not fields or not set(TOKEN_ARRAYS) <= arrays.keys():
+    if not fields:
         return None
     names = {int(token): name for token, name in fields["names"].items()}
     spelled = {int(index): word for index, word in fields["spelled"].items()}
-    nats, ids, positions, frequencies, ends, blocks = (arrays[name] for name in TOKEN_ARRAYS)
-    rest = names, spelled, str(fields["measured"])
-    return TokenLosses(nats.astype(float), ids, positions, frequencies, ends, blocks, *rest)
+    kept = {name: arrays[name] for name in TOKEN_ARRAYS} | {"nats": arrays["nats"].astype(float)}
+    return TokenLosses(**kept, names=names, spelled=spelled, measured=str(fields["measured"]))

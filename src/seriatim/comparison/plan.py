@@ -260,9 +260,12 @@ def read_row(folder: Path, name: str, plan: Plan) -> TrainingRow | None:
     if not isinstance(values, dict) or "version" not in values:
         raise damaged
     check_version(path, values["version"])
-    if not values.keys() >= TrainingRow.required() or not isinstance(values["metrics"], dict):
+    try:
+        row = TrainingRow.read(values)
+    except TypeError:
+        raise damaged from None
+    if not isinstance(row.metrics, dict):
         raise damaged
-    row = TrainingRow.read(values)
     check_row(path, row, plan)
     return row
 

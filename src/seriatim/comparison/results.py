@@ -6,8 +6,9 @@ a layer in `results.json`, and shown. The row of a layer may lack anything but i
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from ..core.json_object import JsonMapping, JsonObject
@@ -19,18 +20,8 @@ MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best one
 
 
 UNLESS_MEASURED = {
-    *(
-        "ngrams",
-        "state_by_source",
-        "state_at_length",
-        "milliseconds_spread",
-        "distance",
-        "machine",
-        "simplest",
-        "answers",
-        "token_losses",
-    ),
-    *("difference", "beside_best_trained", "beside_baseline"),
+    *("ngrams", "state_by_source", "state_at_length", "milliseconds_spread", "distance", "machine", "simplest"),
+    *("answers", "token_losses", "difference", "beside_best_trained", "beside_baseline"),
 }
 """Fields that are empty where nothing was measured; a file has null there."""
 
@@ -40,20 +31,14 @@ class FromJson:
     """A dataclass that is read from a JSON object, and written to one."""
 
     @classmethod
-    def required(cls) -> set[str]:
-        """Return the names of the fields that a JSON object must have."""
-        return {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
-
-    @classmethod
     def read(cls, values: JsonMapping) -> Self:
-        """Read the fields; unknown keys are left out, and null means the default, if there is one.
+        """Read the fields; unknown keys and null are left out.
 
         Raises:
-            TypeError: a required field is missing.
+            TypeError: a field without a default is missing.
         """
-        names, required = {each.name for each in fields(cls)}, cls.required()
-        known = {name: value for name, value in values.items() if name in names}
-        return cls(**{name: value for name, value in known.items() if value is not None or name in required})
+        names = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in names and value is not None})
 
     def to_json(self) -> JsonObject:
         """Return the fields by name."""
@@ -88,22 +73,14 @@ class Distance(FromJson):
         """Return whether anything was measured."""
         return bool(self.kind)
 
-    def gain_beyond(self, tokens: int) -> JsonMapping | None:
-        """Return the gain from the context beyond a number of tokens, or None."""
-        return next((gain for gain in self.gains if gain["beyond"] == tokens), None)
-
-    def written(self, far: int) -> tuple[str, str]:
-        """Return the value at a distance and its interval, with the digits that the interval supports."""
-        value, (low, high) = self.values[str(far)], self.bounds.get(str(far)) or (None, None)
-        if value is None or low is None or high is None or low == high:
-            return f"{value:.3g}", ""
-        figure = Metric(self.of, self.of, 3)
-        return figure.written(value, (low, high)), " to ".join(figure.written(end, (low, high)) for end in (low, high))
-
     @cached_property
-    def points(self) -> list[tuple[int, float]]:
-        """The distances and the values there, nearest first."""
-        return sorted((int(far), value) for far, value in self.values.items() if value is not None)
+    def points(self) -> list[tuple[float, float, tuple[float, float] | None]]:
+        """The distances, nearest first, with the gains or the values there, and their intervals where known."""
+        if self.kind == "context":
+            return [(gain["beyond"], gain["bits"], (gain["low"], gain["high"])) for gain in self.gains]
+        known = {far: (low, high) for far, (low, high) in self.bounds.items() if low is not None and high is not None}
+        points = [(int(far), value, known.get(far)) for far, value in self.values.items() if value is not None]
+        return sorted(points, key=itemgetter(0))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -169,13 +146,11 @@ class TrainingRow(Row):
     seed: int
     metrics: Mapping[str, float | None]
     steps: int
-    epochs: float | None
     tokens: int
     tokens_per_second: float
     training_seconds: float
-    planned_seconds: float | None
-    memory_bytes: float | None
-    load: JsonMapping | None
+    planned_seconds: float | None = None
+    load: JsonMapping | None = None
     ended_early: bool = False
     machine: JsonObject = field(default_factory=dict)
     trained_on: str | None = None
@@ -254,26 +229,25 @@ class ResultRow(Row):
         low, high = self.value(f"{key}_low"), self.value(f"{key}_high")
         return None if low is None or high is None or low == high else (low, high)
 
-    def distances(self, kind: str) -> list[tuple[int, float]]:
-        """Return the values at distances of one kind, nearest first."""
-        return self.distance.points if self.distance.kind == kind else []
-
     @property
     def trainings(self) -> list[JsonMapping]:
         """The trainings with a budget in time, each with its ``planned_seconds`` and ``training_seconds``."""
         return [run for run in self.runs if run.get("planned_seconds") and run.get("training_seconds")]
 
     @property
+    def seconds(self) -> list[float]:
+        """The seconds of each training, without validations."""
+        return [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
+
+    @property
     def training_seconds(self) -> float | None:
-        """The mean seconds of the trainings, without validations."""
-        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
-        return sum(known) / len(known) if known else None
+        """The mean seconds of the trainings."""
+        return sum(self.seconds) / len(self.seconds) if self.seconds else None
 
     @property
     def seconds_range(self) -> tuple[float, ...]:
         """The shortest and the longest training of several."""
-        known = [run["training_seconds"] for run in self.runs if run.get("training_seconds")]
-        return (min(known), max(known)) if len(known) > 1 else ()
+        return (min(self.seconds), max(self.seconds)) if len(self.seconds) > 1 else ()
 
     @property
     def others_processors(self) -> float | None:
@@ -406,14 +380,6 @@ class Results:
         value = row.value(self.metric.key)
         assert value is not None
         return value
-
-    def text(self, row: ResultRow) -> str:
-        """Return the metric of a row in words, with its interval: ``36.7 (95 % interval 34.8 to 38.6)``."""
-        value, bounds = self.of(row), row.interval(self.metric.key)
-        if bounds is None:
-            return self.metric.written(value)
-        low, high = (self.metric.written(bound, bounds) for bound in bounds)
-        return f"{self.metric.written(value, bounds)} (95 % interval {low} to {high})"
 
     def more_is_better(self, key: str) -> bool:
         """Return whether larger values of a figure of the task are better."""

@@ -82,19 +82,6 @@ def stepper_of(model: nn.Module) -> Stepper | None:
     return Stepper(layer, lambda _: layer.initial_state(1))
 
 
-def reading_module(model: nn.Module) -> nn.Module | None:
-    """Return the part of a model that reads a text: all of a language model, or the layer that reads the input."""
-    return model if isinstance(model, TextModel) else input_layer(model)
-
-
-def read_at_once(module: nn.Module, count: int) -> None:
-    """Read a text of ``count`` tokens with a layer or a language model."""
-    if isinstance(module, TextModel):
-        module(any_ids(module, count), module.initial_state(1))
-    else:
-        module(any_inputs(module, count))
-
-
 def any_inputs(module: nn.Module, count: int) -> Tensor:
     """Return inputs of a module: embeddings ``(1, count, input_size)`` for a layer, else ids ``(1, count)``."""
     if not isinstance(module, SequenceLayer):
@@ -214,11 +201,12 @@ def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[s
 
 def _reading(run: Run) -> dict[str, list[float]]:
     """Return the milliseconds to read a text at once, by its length in tokens."""
-    module, texts = reading_module(run.model), dict[str, Callable[[], object]]()
+    module = run.model if isinstance(run.model, TextModel) else input_layer(run.model)
     if module is None:
         return {}
+    texts = dict[str, Callable[[], object]]()
     for count in TEXT_LENGTHS:
-        read_text = functools.partial(read_at_once, module, count)
+        read_text = functools.partial(module, any_inputs(module, count))
         read_text()  # compiles
         before = time.perf_counter()
         read_text()

@@ -12,8 +12,6 @@ from .findings import Caveats, same_conditions, tested_metric
 from .results import ResultRow, Results
 
 MISSING = "–"
-BEYOND = 4
-"""The number of tokens beyond which the gain from context stands in the table."""
 Cells = list[str | Cell]
 
 
@@ -33,33 +31,65 @@ class Column(NamedTuple):
     is_comparable: bool = True
 
 
+def _bytes(values: Sequence[float]) -> list[str]:
+    return list(map(in_bytes, values))
+
+
+def _whole(values: Sequence[float]) -> list[str]:
+    return [f"{value:,.0f}" for value in values]
+
+
+TRAINING = Column(
+    "training (s)",
+    lambda row: row.training_seconds,
+    same_digits,
+    lambda row: "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs",
+    lambda row: row.seconds_range,
+)
+TOKEN_TIME = Column(
+    "ms per token",
+    lambda row: row.milliseconds_per_token,
+    same_digits,
+    lambda row: " to ".join(same_digits(list(row.milliseconds_spread))),
+    lambda row: row.milliseconds_spread,
+    "min",
+)
+PARAMETERS = Column("parameters", lambda row: row.parameters, _whole)
+MEMORY = Column("memory", lambda row: row.memory_bytes, _bytes, best="min")
+STATE = Column("state", lambda row: row.state_after_thousand, _bytes, best="min")
+DISK = Column("on disk", lambda row: row.disk_bytes, _bytes, best="min")
+
+
 def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType({})) -> Table:
     """Return one row for each layer, best first; ``pages`` has the address that the name of a layer leads to."""
-    columns = [column for column in _columns(results) if any(column.value(row) is not None for row in results.ran)]
-    texts = [_texts(column, results.ran) for column in columns]
+    has_ranks = any(row.rank is not None for row in results.rows)
+    columns = [column for column in _columns(results) if texts_of(column, results)]
+    texts = [texts_of(column, results) for column in columns]
     best = [_best(column, results, text) for column, text in zip(columns, texts, strict=True)]
     cells: list[Cells] = []
     for row in results.ranked:
         figures: Cells = [Cell(f"failed: {row.failed}", span=max(1, len(columns)))]
         if not row.failed:
-            figures = [
-                Cell(text[row.layer], "best" * (layer == row.layer), column.note(row), value=column.value(row))
-                if row.layer in text
-                else MISSING
-                for column, text, layer in zip(columns, texts, best, strict=True)
-            ]
+            marks = ["best" * (layer == row.layer) for layer in best]
+            figures = [_cell(*each, row) for each in zip(columns, texts, marks, strict=True)]
         notes = [*["baseline"] * row.baseline, *["not trained by steps"] * row.counted, *filter(None, [row.lacking])]
-        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if results.is_tested else []
+        rank: Cells = [MISSING if row.rank is None else str(row.rank)] if has_ranks else []
         cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
-    headings = ["layer", *["rank"] * results.is_tested, *(column.heading for column in columns)]
-    directions = ["", *["min"] * results.is_tested, *(column.best for column in columns)]
+    headings = ["layer", *["rank"] * has_ranks, *(column.heading for column in columns)]
+    directions = ["", *["min"] * has_ranks, *(column.best for column in columns)]
     caption = "Best first. Bold: best of the column, by more than the ranges below the values."
     return Table(headings, cells, caption, range(1, len(headings)), best=directions)
 
 
-def _texts(column: Column, rows: Sequence[ResultRow]) -> dict[str, str]:
-    """Return the values of a column by layer, written alike."""
-    known = {row.layer: value for row in rows if (value := column.value(row)) is not None}
+def _cell(column: Column, texts: Mapping[str, str], mark: str, row: ResultRow) -> str | Cell:
+    if row.layer not in texts:
+        return MISSING
+    return Cell(texts[row.layer], mark, column.note(row), value=column.value(row))
+
+
+def texts_of(column: Column, results: Results) -> dict[str, str]:
+    """Return the values of a column by layer, written alike, of the rows that have one."""
+    known = {row.layer: value for row in results.ran if (value := column.value(row)) is not None}
     return dict(zip(known, column.written(list(known.values())), strict=True))
 
 
@@ -69,57 +99,45 @@ def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
     if not column.best or not column.is_comparable or len(rows) < 2:
         return ""
     sign = 1 if column.best == "max" else -1
-    first, second = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))[:2]
-    if texts[first.layer] == texts[second.layer]:
-        return ""
-    worst, other = ([sign * end for end in column.ends(row)] for row in (first, second))
-    return "" if worst and other and min(worst) <= max(other) else first.layer
+    first, *others = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))
+    worst = min((sign * end for end in column.ends(first)), default=math.inf)
+    reached = max((sign * end for row in others for end in column.ends(row)), default=-math.inf)
+    return "" if texts[first.layer] == texts[others[0].layer] or worst <= reached else first.layer
+
+
+def metric_column(results: Results, metric: Metric) -> Column:
+    """Return the column of a figure, written with the digits that the interval in the middle supports.
+
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    """
+    bounds = [ends for row in results.ran if (ends := row.interval(metric.key))]
+    supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds)
+    least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
+    enough = min(0, 1 - math.floor(math.log10(least)))
+    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
+    return Column(
+        metric.name,
+        lambda row: row.value(metric.key),
+        lambda values: [written(value, digits) for value in values],
+        lambda row: metric.interval(row.metrics),
+        lambda row: row.interval(metric.key) or (),
+        "max" if metric.more_is_better else "min",
+        results.is_tested,
+    )
 
 
 def _columns(results: Results) -> list[Column]:
-    metric = results.metric
-    direction: Literal["min", "max"] = "max" if metric.more_is_better else "min"
     timed = same_conditions(results.ran)
-    columns = [
-        Column(
-            metric.name,
-            lambda row: row.value(metric.key),
-            lambda values: _alike(values, metric, [row.interval(metric.key) for row in results.measured]),
-            lambda row: metric.interval(row.metrics),
-            lambda row: row.interval(metric.key) or (),
-            direction,
-            results.is_tested,
-        ),
-        _difference(results),
-        Column("parameters", lambda row: row.parameters, lambda values: [f"{value:,.0f}" for value in values]),
-        Column(
-            "training (s)",
-            lambda row: row.training_seconds,
-            same_digits,
-            lambda row: "" if row.epochs is None else f"{rounded(row.epochs, 2)} epochs",
-        ),
-        Column(
-            "training tokens/s",
-            lambda row: None if row.counted else row.tokens_per_second,
-            lambda values: [rounded(value) for value in values],
-            ends=lambda row: [value for run in row.runs if (value := run.get("tokens_per_second"))],
-            best="max",
-            is_comparable=timed and len(results.seeds) > 1,  # one training is no repetition
-        ),
-        Column(
-            "ms per token",
-            lambda row: row.milliseconds_per_token,
-            same_digits,
-            lambda row: " to ".join(same_digits(list(row.milliseconds_spread))),
-            lambda row: row.milliseconds_spread,
-            "min",
-            timed,
-        ),
-        Column("memory", lambda row: row.memory_bytes, lambda values: list(map(in_bytes, values)), best="min"),
-        Column("state", lambda row: row.state_after_thousand, lambda v: list(map(in_bytes, v)), best="min"),
-        Column("on disk", lambda row: row.disk_bytes, lambda values: list(map(in_bytes, values)), best="min"),
-    ]
-    return [*columns, _use_of_context(results)]
+    speed = Column(
+        "training tokens/s",
+        lambda row: None if row.counted else row.tokens_per_second,
+        lambda values: [rounded(value) for value in values],
+        ends=lambda row: [value for run in row.runs if (value := run.get("tokens_per_second"))],
+        best="max",
+        is_comparable=timed and len(results.seeds) > 1,  # one training is no repetition
+    )
+    quality = [metric_column(results, results.metric), _difference(results)]
+    return [*quality, PARAMETERS, TRAINING, speed, TOKEN_TIME._replace(is_comparable=timed), MEMORY, STATE, DISK]
 
 
 def _difference(results: Results) -> Column:
@@ -145,69 +163,19 @@ def _difference(results: Results) -> Column:
     )
 
 
-def _use_of_context(results: Results) -> Column:
-    """Return the bits that context gains, or the figure at the largest distance or length."""
-    distance = results.at_distance()
-    if distance.kind == "context":
-        return Column(
-            f"bits a token from context beyond {BEYOND}",
-            lambda row: (row.distance.gain_beyond(BEYOND) or {}).get("bits"),
-            lambda values: [f"{value:.2f}".replace("-", "−") for value in values],
-            lambda row: (
-                ""
-                if (gain := row.distance.gain_beyond(BEYOND)) is None
-                else f"{gain['low']:.2f} to {gain['high']:.2f}".replace("-", "−")
-            ),
-        )
-    farthest = max((far for row in results.rows for far, _ in row.distance.points), default=0)
-    return Column(
-        f"{distance.of}, at {farthest} {distance.unit}",
-        lambda row: row.distance.values.get(str(farthest)),
-        lambda values: [f"{value:.3g}" for value in values],
-        lambda row: row.distance.written(farthest)[1] if str(farthest) in row.distance.values else "",
-    )
-
-
-def column_texts(results: Results, metric: Metric) -> dict[str, str]:
-    """Return a figure of all rows that have it by layer, written with the same digits."""
-    known = {row.layer: value for row in results.ran if (value := row.value(metric.key)) is not None}
-    bounds = [row.interval(metric.key) for row in results.ran]
-    return dict(zip(known, _alike(list(known.values()), metric, bounds), strict=True))
-
-
-def _alike(values: Sequence[float], metric: Metric, bounds: Sequence[tuple[float, float] | None]) -> list[str]:
-    """Write values of a metric with the same digits: those that the interval in the middle supports.
-
-    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
-    """
-    supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds if ends)
-    least = min((abs(value) for value in values if value), default=1.0)
-    enough = min(0, 1 - math.floor(math.log10(least)))
-    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
-    return [written(value, digits) for value in values]
-
-
 def metrics_table(results: Results) -> Table | None:
     """Return every figure of the task with its interval; None where there is only the metric."""
     rows = [row for row in results.ranked if not row.failed]
     figures = [figure for figure in results.figures if any(row.value(figure.key) is not None for row in rows)]
     if len(figures) < 2:
         return None
-    columns = {figure.key: column_texts(results, figure) for figure in figures}
+    columns = [metric_column(results, figure) for figure in figures]
+    texts = [texts_of(column, results) for column in columns]
     cells: list[Cells] = [
-        [
-            row.layer,
-            *(
-                Cell(columns[f.key][row.layer], note=f.interval(row.metrics), value=row.value(f.key))
-                if row.layer in columns[f.key]
-                else MISSING
-                for f in figures
-            ),
-        ]
+        [row.layer, *(_cell(column, text, "", row) for column, text in zip(columns, texts, strict=True))]
         for row in rows
     ]
-    best = ["", *("max" if figure.more_is_better else "min" for figure in figures)]
-    headings = ["layer", *(figure.name for figure in figures)]
+    headings, best = ["layer", *(column.heading for column in columns)], ["", *(column.best for column in columns)]
     return Table(headings, cells, "All figures of the task, with 95 % intervals.", range(1, len(headings)), best=best)
 
 
@@ -255,18 +223,8 @@ def settings_table(results: Results) -> Table:
         options = ", ".join(f"{key} {_option(value)}" for key, value in row.options.items())
         rate = MISSING if row.learning_rate is None else f"{row.learning_rate:g}"
         cells.append([row.layer, *texts, rate, options or MISSING, row.keeps or MISSING, row.paper or MISSING])
-    headings = [
-        "layer",
-        "embedding",
-        "hidden",
-        "layers",
-        "steps",
-        "tokens",
-        "learning rate",
-        "options",
-        "keeps",
-        "paper",
-    ]
+    sizes = ["embedding", "hidden", "layers", "steps", "tokens", "learning rate"]
+    headings = ["layer", *sizes, "options", "keeps", "paper"]
     return Table(headings, cells, "Sizes and options, and what each layer keeps of a text.", range(1, 7))
 
 
@@ -279,7 +237,7 @@ def _option(value: object) -> str:
 
 def equal_table(results: Results) -> Table:
     """Return what was equal for all trained layers, and what was not."""
-    caveats, tokenizer = Caveats.of(results), results.section("tokenizer")
+    caveats, tokenizer = Caveats(results), results.section("tokenizer")
     size = tokenizer.get("vocabulary_size")
     rows = {
         "budget": caveats.setup.budget,
@@ -327,7 +285,7 @@ def machine_table(results: Results) -> Table:
 
 def meanings_table(results: Results) -> Table:
     """Return what the figures of the page mean."""
-    metric, distance = results.metric, results.at_distance()
+    metric = results.metric
     work = results.values.get("timed_work", "reading and answering")
     meanings = {
         metric.name: f"{'higher' if metric.more_is_better else 'lower'} is better; measured on "
@@ -339,7 +297,4 @@ def meanings_table(results: Results) -> Table:
         "tokens to write its answer; 1 kB is 1,000 bytes",
         "ms per token": f"the time of {work}, one text at a time, per token: median and middle half of the repetitions",
     }
-    if distance.kind:
-        count = f", over {distance.count:,} {distance.items} each" if distance.count else ""
-        meanings["use of context" if distance.kind == "context" else distance.of] = f"{distance.name}{count}"
     return Table(["figure", "meaning"], [[*row] for row in meanings.items()], "What the figures mean.")

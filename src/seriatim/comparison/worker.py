@@ -23,7 +23,6 @@ import torch
 from ..config import Config, resolve
 from ..core.errors import RangeError
 from ..core.json_object import JsonObject
-from ..data.corpus import Corpus
 from ..data.repairs import DataWarning
 from ..layers.outside_code import Origin, import_origins
 from ..processes.child import OnEvent, serve
@@ -57,8 +56,6 @@ ROUGH = 0.5
 """Seconds to measure the speed without a budget in minutes."""
 MIN_STEPS = 3
 """Steps that are timed, if they take less than `LONGEST` seconds."""
-VALIDATED_TOKENS = 10_000
-"""Tokens of a running text that are validated to estimate the time for all of it."""
 
 
 @dataclass(frozen=True)
@@ -137,16 +134,12 @@ def _endless_batches(trainer: Trainer) -> Iterator[list[TaskBatch]]:
 
 
 def _validation_seconds(trainer: Trainer) -> float:
-    """Return the seconds of a validation, estimated from a part of a long running text."""
-    valid, factor = trainer.valid, 1.0
-    if valid is None:
+    """Return the seconds of a validation, 0 without held-out data."""
+    if trainer.valid is None:
         return 0.0
-    limited = trainer.config.validate_tokens is not None
-    if not limited and isinstance(valid, Corpus) and valid.ends is None and len(valid.ids) > VALIDATED_TOKENS:
-        factor, valid = len(valid.ids) / VALIDATED_TOKENS, replace(valid, ids=valid.ids[:VALIDATED_TOKENS])
     started = time.perf_counter()
-    trainer.objective.validate(trainer.model, valid)
-    return factor * (time.perf_counter() - started)
+    trainer.objective.validate(trainer.model, trainer.valid)
+    return time.perf_counter() - started
 
 
 # What else the machine did meanwhile: how busy its processors were.
@@ -353,12 +346,11 @@ def _trained(job: WorkerJob, plan: Plan, emit: OnEvent, reporter: Reporter) -> t
     config = plan.config(job.layer, job.seed)
     overrides: dict[str, object] = {"out": str(job.run)}
     if is_non_neural(job.layer):
-        if BASELINE in plan.automatic and job.layer == plan.baseline:
-            overrides["training.minutes"] = MINUTES
-            with warnings.catch_warnings():
+        with warnings.catch_warnings():
+            if BASELINE in plan.automatic and job.layer == plan.baseline:
                 warnings.simplefilter("ignore")  # advice on options that nobody has set
-                return train(config, overrides=overrides, reporter=reporter), True
-        return train(config, overrides=overrides, reporter=reporter), True
+                overrides["training.minutes"] = MINUTES
+            return train(config, overrides=overrides, reporter=reporter), True
     if job.learning_rate is not None:
         overrides["training.learning_rate"] = job.learning_rate
 

@@ -22,7 +22,6 @@ from .intervals import interval, ratio
 from .perplexity import each_loss
 from .text_sample import choose_sample
 
-MAX_CONTEXT = 512  # largest limited context that is tried
 POSITIONS = 256  # largest number of tokens that are predicted
 MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 """Limits of a batch: tokens that are read, and logits that are held."""
@@ -49,13 +48,6 @@ class ContextScore(NamedTuple):
     tokens: int = 0
 
 
-class ContextUse(NamedTuple):
-    """Scores of a text of so many ``tokens`` by the number of tokens seen; None is the full context."""
-
-    scores: dict[int | None, ContextScore]
-    tokens: int
-
-
 class Excess(NamedTuple):
     """By how many bits a token the loss with a short context exceeds that with the full context, with its interval.
 
@@ -73,24 +65,6 @@ class ContextExcess(NamedTuple):
     by_size: dict[int, Excess]
     tokens: int
     measured: str = ""
-
-
-def context_sizes(tokens: int) -> list[int]:
-    """Return 1, 2, 4, … up to half of a text with so many tokens, so that at least its second half can be predicted."""
-    return [2**i for i in range(min(MAX_CONTEXT, max(1, tokens // 2)).bit_length())]
-
-
-def shorter_contexts(tokens: int) -> list[int]:
-    """Return 1, 2, 4, … below a number of tokens."""
-    return [size for size in context_sizes(2 * tokens) if size < tokens] or [1]
-
-
-def answer_losses(sizes: Sequence[int], probabilities: Sequence[float] | np.ndarray, tokens: int) -> ContextUse:
-    """Return −log P of an answer for each size of context and for the full context, which comes last."""
-    with np.errstate(divide="ignore"):
-        losses = np.maximum(0.0, -np.log(np.asarray(probabilities, float)))
-    keys: list[int | None] = [*sizes, None]
-    return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
 
 
 class ContextPredictions(NamedTuple):

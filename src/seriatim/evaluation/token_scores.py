@@ -92,13 +92,11 @@ ALTERNATIVES = 5  # number of most likely tokens listed for each position
 class TokenScore(NamedTuple):
     """A token as it appears in the text, with the space or line end that belongs to it, and its surprisal in bits.
 
-    Its rank is 1 + the number of tokens that were more likely; the ``alternatives`` are the most likely tokens with
-    their probabilities, in descending order.
+    The ``alternatives`` are the most likely tokens with their probabilities, in descending order.
     """
 
     text: str
     bits: float
-    rank: int
     alternatives: list[tuple[str, float]]
 
 
@@ -110,7 +108,6 @@ class TokenSurprisals:
         outcomes: number of possible outcomes for each token: the size of the vocabulary, or the number of tags.
         unit: plural name of the tokens, such as ``words``.
         scale: meaning of the smallest and of the largest value.
-        counts_correct: whether rank 1 means that the top guess was correct.
         answers: predictions that have gold answers in labelled data, one for each score; empty for texts.
     """
 
@@ -119,7 +116,6 @@ class TokenSurprisals:
     unit: str
     caption: str
     scale: tuple[str, str] = ("expected", "surprising")
-    counts_correct: bool = False
     answers: tuple[str, ...] = ()
 
     @property
@@ -147,12 +143,11 @@ def score_tokens(
         return end if end is not None and token == END else name(tokenizer, token)
 
     of_target = log_probabilities.gather(1, targets.unsqueeze(1))
-    ranks = (log_probabilities > of_target).sum(1) + 1
     best = log_probabilities.topk(min(alternatives, log_probabilities.shape[1]), dim=1)
-    columns = (targets.tolist(), of_target.squeeze(1).tolist(), ranks.tolist(), best[0].tolist(), best[1].tolist())
-    for target, nats, rank, values, tokens in zip(*columns, strict=True):
+    columns = (targets.tolist(), of_target.squeeze(1).tolist(), best[0].tolist(), best[1].tolist())
+    for target, nats, values, tokens in zip(*columns, strict=True):
         likely = [(named(token, token_name), math.exp(value)) for token, value in zip(tokens, values, strict=True)]
-        yield TokenScore(named(target, token_text), max(0.0, -nats) / math.log(2), rank, likely)
+        yield TokenScore(named(target, token_text), max(0.0, -nats) / math.log(2), likely)
 
 
 def total_bits(scores: Sequence[TokenScore]) -> float:

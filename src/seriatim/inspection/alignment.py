@@ -12,18 +12,12 @@ from typing import NamedTuple
 from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
 from ..pages.chart import HeatMap, Switch
-from ..pages.page import PageBlock, Prose
 from ..pages.statements import Statement, told
 from ..runs.run import Run
-from ..tasks.explainer import Refusal
 from .attention_maps import MAX_MAP, attention_maps
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 
 BEAM = 5
-GREEDY_IS_LIKELIER = (
-    "The greedy answer is more probable as a whole than that of beam search, which keeps few hypotheses and ranks them "
-    "with a length penalty."
-)
 
 
 class Aligned(NamedTuple):
@@ -59,13 +53,12 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
 
 
 def _aligned(run: Run, text: str, beam: int) -> Aligned:
+    """Return an answer with the attention that is recorded while the model reads it again."""
     explainer = explainer_of(run)
-    search = explainer.require(explainer.search or Refusal("no translations"))
-    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *search(text, beam))
-    if len(answer.weights) or not text.strip():
+    found = explainer.require(explainer.search)(text, beam)
+    answer = Aligned("greedy" if beam == 1 else f"beam of {beam}", *found)
+    if not text.strip():
         return answer
-
-    # The weights of several heads are no part of an answer, and are recorded while the model reads it again.
     result = attention_maps(run, (text, answer.text), max_tokens=MAX_MAP)
     crossing = [each for each in result.maps if each.crosses and each.queries and each.keys]
     if not crossing:
@@ -82,28 +75,15 @@ def _aligned(run: Run, text: str, beam: int) -> Aligned:
     )
 
 
-def mass(aligned: Aligned, positions: Sequence[Sequence[int]]) -> float:
-    """Return the mean attention on ``positions`` of the source, given for each of the first target tokens."""
-    masses = [sum(row[i] for i in chosen) for row, chosen in zip(aligned.weights, positions, strict=False)]
-    return sum(masses) / len(masses)
-
-
-def aligned_map(aligned: Aligned, *, has_noise: bool = False) -> HeatMap:
-    """Return an alignment as a map: the source across, the answer down; every second source token may be noise.
-
-    Raises:
-        InputError: there are no weights.
-    """
-    if not aligned.weights:
-        raise NotSupportedError("alignment: the decoder has no attention; train with --model.options.attention dot")
-    noise = [f"({name})" if has_noise and i % 2 else name for i, name in enumerate(aligned.source_tokens)]
+def aligned_map(aligned: Aligned) -> HeatMap:
+    """Return an alignment as a map: the source across, the answer down."""
     return HeatMap(
         f"Alignment, {aligned.search}",
         [("", aligned.weights)],
         list(map(visible, aligned.target_tokens)),
-        list(map(visible, noise)),
+        list(map(visible, aligned.source_tokens)),
         "attention, square-root scale",
-        " ".join([*told(CAPTIONS, aligned), *([NOISE] if has_noise else [])]),
+        " ".join(told(CAPTIONS, aligned)),
         "answer",
         "source",
         power=0.5,
@@ -116,20 +96,17 @@ CAPTIONS: tuple[Statement[Aligned], ...] = (
     Statement(lambda aligned: bool(aligned.limits), "{limits}"),
 )
 """What stands below the map of an alignment."""
-NOISE = "Letters in brackets are noise, which the answer leaves out."
 
 
 def alignment_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on alignment, for greedy search and for beam search."""
+    if not inspected.explainer.searches:
+        return SectionBody([])
     answers = align(inspected.run, inspected.text, beam=inspected.beam)
     first, last = answers[0], answers[-1]
-    blocks: list[PageBlock] = []
-    if last.text != first.text and last.log_probability < first.log_probability:
-        blocks.append(Prose(GREEDY_IS_LIKELIER))
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    has_noise = (inspected.run.config.data.train or "").startswith("builtin:reversal")
-    maps = [(each.search, aligned_map(each, has_noise=has_noise)) for each in answers if each.weights]
+    maps = [(each.search, aligned_map(each)) for each in answers if each.weights]
     if not maps:
-        return SectionBody([*blocks, Prose(f"No alignment is shown: {inspected.explainer.wording.no_alignment}.")])
-    return SectionBody([*blocks, Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])
+        raise NotSupportedError("the decoder has no attention; train with --model.options.attention dot")
+    return SectionBody([Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
 from ..pages.chart import HeatMap
 from ..pages.page import Folded, PageBlock, Prose
-from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
@@ -195,24 +194,10 @@ def blank_future(attention: AttentionMap) -> Tensor:
     return attention.weights.masked_fill(torch.ones(queries, keys, dtype=torch.bool).triu(1), torch.nan)
 
 
-class AttentionFacts(NamedTuple):
-    """What was measured of the attention layers."""
-
-    shown: int
-    total: int
-    crosses: bool  # whether any map is that of a decoder to its source
-    has_later: bool  # whether later tokens are blank
-
-
 MEANING = (
-    Statement[AttentionFacts](
-        lambda facts: True, "A row is the token that attends, and sums to 1; every map has the same scale, from 0 to 1."
-    ),
-    Statement[AttentionFacts](lambda facts: facts.has_later, "Later tokens are blank."),
-    Statement[AttentionFacts](
-        lambda facts: facts.crosses,
-        "In attention to the source, a row is the token that the decoder reads, before it writes the next one.",
-    ),
+    "A row is the token that attends, and sums to 1; every map has the same scale, from 0 to 1. Later tokens are blank "
+    "where no token attends to them. In attention to a source, a row is the token that the decoder reads before it "
+    "writes the next one."
 )
 
 
@@ -222,13 +207,7 @@ def attention_section(inspected: InspectedRun) -> SectionBody:
     if not result.maps:
         raise NotSupportedError("no layer of this model has attention")
     maps = [attention_map(each, caption=result.limits) for each in result.maps[:MAX_LAYERS]]
-    facts = AttentionFacts(
-        result.shown,
-        result.total,
-        crosses=any(each.crosses for each in result.maps),
-        has_later=any(bool(blank_future(each).isnan().any()) for each in result.maps),
-    )
     blocks: list[PageBlock] = [*maps[:OPEN_LAYERS]]
     if maps[OPEN_LAYERS:]:
         blocks.append(Folded("The other layers", maps[OPEN_LAYERS:]))
-    return SectionBody([*blocks, Folded("What this shows", [Prose(" ".join(told(MEANING, facts)))])])
+    return SectionBody([*blocks, Folded("What this shows", [Prose(MEANING)])])

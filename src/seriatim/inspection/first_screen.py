@@ -2,121 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ..core.errors import InputError
-from ..evaluation.context_use import ContextExcess, Excess
-from ..evaluation.intervals import interval_digits, written
 from ..models.probabilities import NotFiniteError
 from ..pages.opening import Banner, Tile, Tiles
 from ..pages.page import PageBlock, Samples
-from ..pages.statements import Statement, told
+from ..pages.statements import told
 from ..pages.strip import Lens, Strip
-from ..tasks.explainer import Refusal
-from .context_section import MIN_EXCESS, TOLERANCE
+from .context_section import context_tiles
 from .influence import link_lenses
-from .inspected_run import ALONE, InspectedRun
+from .inspected_run import InspectedRun
 from .standing import BELOW, Standing, below_baseline, held_out_tiles
 from .surprisal import Reading, read_text
 
-NEAR = 4
-"""Tokens of context beyond which the gain is stated."""
 MAX_TILES = 3
-
-
-class ContextFacts(NamedTuple):
-    """What held-out data say of the use of context, in bits a token."""
-
-    found: ContextExcess
-    data: str
-    of: str = ""
-
-    @property
-    def sizes(self) -> list[int]:
-        """The lengths of context that were tried, in tokens."""
-        return sorted(self.found.by_size)
-
-    @property
-    def near(self) -> Excess:
-        """What the tokens further back than `NEAR` gain."""
-        return self.found.by_size[NEAR]
-
-    @property
-    def gain(self) -> str:
-        """Their gain."""
-        return _written(self.near)[0]
-
-    @property
-    def gain_interval(self) -> str:
-        """The interval of their gain."""
-        return _written(self.near)[1]
-
-    @property
-    def helped(self) -> int | None:
-        """The longest context that is clearly worse than the full one, as are all shorter ones; None if none is."""
-        longest = None
-        for size in self.sizes:
-            if self.found.by_size[size].low <= MIN_EXCESS:
-                break
-            longest = size
-        return longest
-
-    @property
-    def enough(self) -> int | None:
-        """The shortest context that is as good as the full one, as are all longer ones; None if none is."""
-        shortest = None
-        for size in reversed(self.sizes):
-            if max(-self.found.by_size[size].low, self.found.by_size[size].high) > TOLERANCE:
-                break
-            shortest = size
-        return shortest
-
-    @property
-    def left(self) -> str:
-        """What is lost with the longest context that is worse than the full one."""
-        return _written(self.found.by_size[self.helped or NEAR])[0]
-
-    @property
-    def tolerance(self) -> str:
-        """The difference that counts as none."""
-        return f"{TOLERANCE:g}"
-
-
-def _written(excess: Excess) -> tuple[str, str]:
-    """Return bits a token and their interval."""
-    digits = interval_digits(excess.low, excess.high, 3)
-    bits, low, high = (written(value, digits) for value in (excess.bits, excess.low, excess.high))
-    return bits, f"{low} to {high}" if low != high else ""
-
-
-CONTEXT: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: True, "gained{of} from what is further back than 4 tokens, on {data}"),
-)
-REACH: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: facts.enough is not None, "{enough} tokens at most"),
-    Statement(lambda facts: facts.enough is None and facts.helped is not None, "more than {helped} tokens"),
-    Statement(lambda facts: facts.enough is None and facts.helped is None, "not known"),
-)
-REACH_NOTES: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: facts.enough is not None, "what is further back gains less than {tolerance} bits a token"),
-    Statement(lambda facts: facts.helped is not None, "with the last {helped} alone, {left} bits a token are lost"),
-    Statement(lambda facts: facts.helped is None and facts.enough is None, "the held-out data are too few to tell"),
-)
-"""How far back a model uses its context."""
-
-
-def context_tiles(inspected: InspectedRun) -> list[Tile]:
-    """Return the gain by context and its reach; none of a model for which they have no meaning."""
-    found = inspected.context_excess
-    if isinstance(inspected.explainer.context_excess, Refusal):
-        return []
-    if found is None or NEAR not in found.by_size:
-        return [Tile("Context used", "not known", note="there are no held-out data, or too few")]
-    facts = ContextFacts(found, inspected.held_out_name, f" by {ALONE}" if inspected.is_blended else "")
-    return [
-        Tile("Context used", f"{facts.gain} bits a token", facts.gain_interval, " ".join(told(CONTEXT, facts))),
-        Tile("Reach", " ".join(told(REACH, facts)), note="; ".join(told(REACH_NOTES, facts))),
-    ]
 
 
 @dataclass(frozen=True)
@@ -135,17 +34,22 @@ class FirstScreen:
         return "" if self.below is None else " ".join(told(BELOW, self.below))
 
     @property
+    def main_tiles(self) -> list[Tile]:
+        """The tiles that the page and the console show."""
+        return self.tiles[:MAX_TILES]
+
+    @property
     def strip(self) -> Strip:
         """The text under its lenses."""
         return Strip(self.reading.layout.rows, self.lenses)
 
     def blocks(self, lenses: Sequence[Lens] = ()) -> list[PageBlock]:
         """Return the first screen, whose strip has more ``lenses``."""
-        banner = [Banner(self.warning)] if self.below else []
+        shown: list[PageBlock] = [Banner(self.warning)] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
-        shown: list[PageBlock] = [*banner, strip] if strip.lenses else [*banner]
-        answers = self.reading.answers
-        return [*shown, *([Samples(answers)] if answers else []), Tiles(self.tiles)]
+        shown += [strip] if strip.lenses else []
+        shown += [Samples(self.reading.answers)] if self.reading.answers else []
+        return [*shown, Tiles(self.main_tiles)]
 
     @property
     def answer_lines(self) -> list[str]:
@@ -165,7 +69,7 @@ class FirstScreen:
     def summary(self) -> list[str]:
         """The lines of the console: the warning, the answer, and the tiles."""
         warning = [f"! {self.warning}"] if self.below else []
-        return [*warning, *self.answer_lines, *(tile.line for tile in self.tiles)]
+        return [*warning, *self.answer_lines, *(tile.line for tile in self.main_tiles)]
 
 
 def first_screen(inspected: InspectedRun) -> FirstScreen:
@@ -184,4 +88,4 @@ def first_screen(inspected: InspectedRun) -> FirstScreen:
         except InputError:  # a model without layers has neither influence nor attention
             pass
     tiles += held_out_tiles(inspected.run)
-    return FirstScreen(inspected, reading, lenses, tiles[:MAX_TILES], below)
+    return FirstScreen(inspected, reading, lenses, tiles, below)

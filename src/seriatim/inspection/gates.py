@@ -7,6 +7,7 @@ its state follows from them (`Stateful.unit_update`); gates of cells without nam
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +21,10 @@ from ..core.state import State, state_leaves
 from ..evaluation.token_scores import visible
 from ..layers.experts import Experts, Routing
 from ..pages.chart import Axis, Chart, HeatMap, Series, Switch
-from ..pages.page import Folded, PageBlock, Prose, Table
+from ..pages.page import Folded, PageBlock, Prose
 from ..pages.stepper import Equation, Stepper
 from ..pages.strip import Values
 from ..pages.theme import style
-from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -35,15 +35,12 @@ from .recording import (
     PrimitiveLayer,
     Steps,
     primitive_layers,
-    recorded_results,
     run_once,
     unrolled,
 )
 
 MAX_TOKENS = 64
 """Tokens that are read."""
-OPEN, CLOSED = 0.9, 0.1
-"""Values above the first count as open, values below the second as closed."""
 UNITS = 3
 """Units of a layer whose numbers are shown."""
 DIGITS = 5
@@ -72,21 +69,6 @@ class Gate:
     tokens: tuple[str, ...]
     values: Tensor
     is_rate: bool = False
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean over the units at every token ``(tokens,)``."""
-        return self.values.mean(1)
-
-    @property
-    def open(self) -> float:
-        """Share of values above `OPEN`."""
-        return (self.values > OPEN).float().mean().item()
-
-    @property
-    def closed(self) -> float:
-        """Share of values below `CLOSED`."""
-        return (self.values < CLOSED).float().mean().item()
 
 
 @dataclass(frozen=True)
@@ -167,7 +149,10 @@ def gates(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Gates:
     example = full.beginning(max_tokens)
     modules = [(primitive, module) for primitive in primitive_layers(run.model) for module in primitive.layer.modules()]
     routers = {module.router: primitive for primitive, module in modules if isinstance(module, Experts)}
-    with recorded_results(routers, Routing._make) as routed:
+    routed: dict[nn.Module, list[Routing]] = {router: [] for router in routers}
+    with ExitStack() as hooks:
+        for router in routers:
+            hooks.enter_context(router.register_forward_hook(lambda of, _, found: routed[of].append(Routing(*found))))
         recorded = recorded_gates(run.model, lambda: run_once(explainer, example))
     values = [gate for steps in recorded for gate in _gates_of(steps, example)]
     units = [numbers for steps in recorded if (numbers := unit_numbers(steps, example)) is not None]
@@ -337,50 +322,42 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
     )
 
 
-def state_chart(numbers: UnitNumbers) -> Chart:
-    """Return the state of the units over the text; of two vectors, the last one, which is what a layer keeps."""
-    state = numbers.states[-1]
-    series = [
-        Series(f"unit {unit + 1}", range(len(numbers.tokens)), numbers.of(i, state), "curve", look=style(i))
-        for i, unit in enumerate(numbers.units)
-    ]
-    return Chart(f"State {state} of {numbers.layer}", _tokens(numbers.tokens), Axis(state), series, _chosen(numbers))
-
-
-def gates_switch(numbers: UnitNumbers) -> Switch:
-    """Return the output and the gates of each unit over the text."""
-    drawn = [(numbers.states[0], numbers.states[0])]
+def unit_switch(numbers: UnitNumbers) -> Switch:
+    """Return the state and the gates of each unit over the text."""
+    drawn = [(state, state) for state in numbers.states]
     drawn += [(symbol, name if symbol == name else f"{name}: {symbol}") for symbol, name in numbers.gates]
     charts = []
     for i, unit in enumerate(numbers.units):
-        series = [
-            Series(name, range(len(numbers.tokens)), numbers.of(i, symbol), "curve", look=style(j))
-            for j, (symbol, name) in enumerate(drawn)
-        ]
-        charts.append((str(unit + 1), Chart(f"unit {unit + 1}", _tokens(numbers.tokens), Axis("value"), series)))
-    return Switch(f"Gates of {numbers.layer}", charts, "of unit")
+        curves = [(name, numbers.of(i, symbol)) for symbol, name in drawn]
+        charts.append((str(unit + 1), _curves(f"unit {unit + 1}", numbers.tokens, curves, "value", _chosen(numbers))))
+    return Switch(f"State and gates of {numbers.layer}", charts, "of unit")
 
 
 def _chosen(numbers: UnitNumbers) -> str:
     return CHOSEN.format(count=len(numbers.units), size=numbers.size, state=numbers.states[0])
 
 
-def _tokens(tokens: Sequence[str]) -> Axis:
-    return Axis("", names=[visible(token) for token in tokens])
-
-
 def gate_chart(gate: Gate) -> Chart:
     """Return the mean of a gate, or of a step size, over its units at every token, and the units that vary most."""
     deviations = gate.values.std(0) if len(gate.values) > 1 else torch.zeros(gate.values.shape[1])
     units = deviations.argsort(descending=True, stable=True)[:2].tolist()
-    curves = [("mean", gate.mean), *((f"unit {unit + 1}", gate.values[:, unit]) for unit in units)]
-    series = [
-        Series(name, range(len(values)), values.tolist(), "curve", look=style(i))
-        for i, (name, values) in enumerate(curves)
+    curves = [
+        ("mean", gate.values.mean(1).tolist()),
+        *((f"unit {unit + 1}", gate.values[:, unit].tolist()) for unit in units),
     ]
     what = "step size Δ" if gate.is_rate else "0 closed, 1 open"
     caption = f"The mean over {gate.values.shape[1]:,} units, and the two that vary most over this text."
-    return Chart(f"{gate.layer}, {gate.name}", _tokens(gate.tokens), Axis(what), series, caption)
+    return _curves(f"{gate.layer}, {gate.name}", gate.tokens, curves, what, caption)
+
+
+def _curves(
+    title: str, tokens: Sequence[str], curves: Sequence[tuple[str, Sequence[float]]], what: str, caption: str
+) -> Chart:
+    """Return a chart of named curves over the tokens."""
+    series = [
+        Series(name, range(len(values)), values, "curve", look=style(i)) for i, (name, values) in enumerate(curves)
+    ]
+    return Chart(title, Axis("", names=[visible(token) for token in tokens]), Axis(what), series, caption)
 
 
 def experts_map(choices: ExpertChoices) -> HeatMap:
@@ -411,8 +388,7 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     for numbers in result.units:
         blocks_of = layers.setdefault(numbers.layer, [])
         blocks_of += [unit_stepper(numbers)] if numbers.equations else []
-        blocks_of.append(state_chart(numbers))
-        blocks_of += [gates_switch(numbers)] if numbers.gates else []
+        blocks_of.append(unit_switch(numbers))
     for gate in [gate for gate in result.gates if gate.layer not in layers]:
         layers.setdefault(gate.layer, []).append(gate_chart(gate))
     for choices in result.choices:
@@ -421,11 +397,9 @@ def gates_section(inspected: InspectedRun) -> SectionBody:
     blocks += first
     if rest:
         blocks.append(Folded("The other layers", [block for each in rest for block in each]))
-    if any(not gate.is_rate for gate in result.gates):
-        blocks.append(Folded("How far the gates are open", [open_table(result.gates)]))
 
     # Of a translator, gates are about the source or about the answer, and the strip has both.
-    lenses = unit_lenses(result.units) if inspected.explainer.search is None else []
+    lenses = [] if inspected.explainer.searches else unit_lenses(result.units)
     return SectionBody(blocks, lenses=lenses)
 
 
@@ -443,11 +417,3 @@ def unit_lenses(units: Sequence[UnitNumbers]) -> list[Values]:
         for numbers in units
         for symbol, name in numbers.gates
     ]
-
-
-def open_table(all_gates: Sequence[Gate]) -> Table:
-    """Return how far each gate is open; step sizes have no bounds within which to be open or closed."""
-    bounded = [gate for gate in all_gates if not gate.is_rate]
-    rows = [[gate.layer, gate.name, percent(gate.open), percent(gate.closed)] for gate in bounded]
-    caption = f"Share of the values above {OPEN:g} (open) and below {CLOSED:g} (closed), over units and tokens."
-    return Table(["layer", "gate", "open", "closed"], rows, caption, {2, 3})

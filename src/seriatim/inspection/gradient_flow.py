@@ -6,8 +6,8 @@ networks", ICML 2013.
 
 h_{t−k} is what a layer passes from step t − k to the next step: the whole state if its size is constant, or the entry
 of step t − k if the state grows (keys and values). Lag 1 is the state before step t. The path through the output of
-step t − k is not counted. A layer that is not causal has no state; for it, h_{t−k} is its input t − k. One backward
-pass computes all lags at once, for every layer and every window of a batch.
+step t − k is not counted. A layer that is not causal passes nothing on, and is left out. One backward pass computes
+all lags at once, for every layer and every window of a batch.
 """
 
 import functools
@@ -39,7 +39,7 @@ from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import BACKWARDS, Steps, primitive_layers, unrolled
+from .recording import BACKWARDS, Steps, has_memory, primitive_layers, unrolled
 
 LAGS, WINDOWS = 255, 16
 """Largest lag, and largest number of windows over which the norms are averaged."""
@@ -59,14 +59,7 @@ CANDIDATES = 200
 # at a lag only because fewer windows reach so far.
 
 
-class EqualWindows(NamedTuple):
-    """Windows with ``length`` tokens each."""
-
-    examples: list[Example]
-    length: int
-
-
-def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> EqualWindows:
+def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, count: int) -> list[Example]:
     """Return at most ``count`` windows of one length, at most ``length``.
 
     A running text is cut into stretches that do not overlap. Of single texts, those that are long enough are used, with
@@ -81,14 +74,13 @@ def equal_windows(inputs: Examples, items: Sequence[object], *, length: int, cou
     sizes = np.array([_size(example) for example in sequences])
     width = _width(sizes, length, count, divisible=inputs.is_divisible)
     if not width:
-        return EqualWindows([], 0)
+        return []
     if inputs.is_divisible:
         starts = [(i, start) for i, size in enumerate(sizes) for start in range(0, size - width + 1, width)]
     else:
         starts = [(i, max(0, size - width)) for i, size in enumerate(sizes) if size >= width]
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(count, len(starts))).round().astype(int)).tolist()
-    examples = [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
-    return EqualWindows(examples, width)
+    return [_window(sequences[i], start, width) for i, start in (starts[index] for index in chosen)]
 
 
 def _size(example: Example) -> int:
@@ -202,16 +194,16 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     inputs = explainer.require(explainer.inputs)
     items = texts if isinstance(texts, list) else [texts]
     found = equal_windows(inputs, items, length=lags + 1, count=max_windows)
-    if not found.examples:
+    if not found:
         if not any(inputs.read(item) for item in items):
             raise EmptyError("text: nothing in it to read; give a few words")
         return GradientFlow([], 0, 0)
 
     # The same windows are measured before training, since only the difference shows what the training changed.
-    trained, fresh = (_curves(each, found.examples, lags) for each in (explainer, fresh_explainer(run)))
+    trained, fresh = (_curves(each, found, lags) for each in (explainer, fresh_explainer(run)))
     layers = [LayerFlow(name, curve, fresh[name]) for name, curve in trained.items()]
     most = max((len(layer.trained.norms) for layer in layers), default=0)
-    return GradientFlow(layers, len(found.examples), most, found.length)
+    return GradientFlow(layers, len(found), most, len(found[0].inputs))
 
 
 def _curves(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, FlowCurve]:
@@ -230,14 +222,14 @@ def fresh_explainer(run: Run) -> Explainer:
 
 def _norms(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, list[Tensor]]:
     """Return the norms ``(lags,)`` of every window that has any, for each layer."""
-    losses, inputs = explainer.require(explainer.losses), explainer.require(explainer.inputs)
+    inputs = explainer.require(explainer.inputs)
     backwards = {primitive.name for primitive in primitive_layers(explainer.model) if primitive.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for batch in _batches(examples, GROWING_BATCH if _grows(explainer.model) else BATCH):
         last, first = ([inputs.end_place(each, at_start=start) for each in batch] for start in (False, True))
-        norms = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, last))
+        norms = norms_by_lag(explainer.model, functools.partial(inputs.place_losses, batch, last))
         if inputs.predicts == "each token" and backwards:  # a layer that reads backwards ends at the first token
-            at_start = norms_by_lag(explainer.model, functools.partial(losses.place_losses, batch, first))
+            at_start = norms_by_lag(explainer.model, functools.partial(inputs.place_losses, batch, first))
             norms |= {name: at_start[name] for name in backwards & at_start.keys()}
         for name, values in norms.items():
             rows[name] += [row for row in values[:, :lags] if len(row)]
@@ -258,7 +250,7 @@ def norms_by_lag(model: nn.Module, loss: Callable[[], Tensor]) -> dict[str, Tens
 
 
 class StateLeaf(NamedTuple):
-    """A leaf of a state, ``lag`` steps before the loss; lag 0 stands for all inputs of a layer without steps.
+    """A leaf of a state, ``lag`` steps before the loss.
 
     If the leaf grows along a dimension, ``growing``, only its newest entry belongs to its step.
     """
@@ -275,8 +267,6 @@ def _squares(leaves: Sequence[tuple[StateLeaf, Tensor | None]], rows: int) -> Te
         if gradient is None:
             continue
         gradient = gradient.double().cpu()
-        if not leaf.lag:
-            return gradient.square().sum(2)[:, :-1].flip(1)
         entry = gradient if leaf.growing is None else gradient.select(leaf.growing, -1)
         squares[:, leaf.lag - 1] += entry.flatten(1).square().sum(1)
     return squares
@@ -284,8 +274,6 @@ def _squares(leaves: Sequence[tuple[StateLeaf, Tensor | None]], rows: int) -> Te
 
 def _passed_on(steps: Steps[None]) -> Iterator[StateLeaf]:
     """Yield the leaves of states that each step changed, and not those passed on, such as the memory of a decoder."""
-    if steps.inputs is not None:
-        yield StateLeaf(0, steps.inputs)
     before = [] if steps.before is None else state_leaves(steps.before)
     sizes = [tensor.shape for tensor in before]
     for t, state in enumerate(steps.states[:-1]):
@@ -318,8 +306,8 @@ def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
 
 MEANING = (
     "The curve is the norm of ∂loss/∂h relative to that at k = 1, where h is what a layer passed to its own next step "
-    "k steps before the loss, or the input k tokens before, if a layer sees all tokens at once. Paths through other "
-    "layers are not counted, and what a saturated unit keeps has no gradient."
+    "k steps before the loss. Paths through other layers are not counted, and what a saturated unit keeps has no "
+    "gradient."
 )
 CAPTION = (
     Statement[GradientFlow](
@@ -336,8 +324,11 @@ CAPTION = (
 
 def flow_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on how far back the gradient reaches, before and after training."""
-    if not primitive_layers(inspected.run.model):
+    layers = primitive_layers(inspected.run.model)
+    if not layers:
         raise NotSupportedError("this model has no layers, so that there is no gradient")
+    if not any(each.layer.causal and has_memory(each.layer) for each in layers):
+        raise NotSupportedError("no layer of this model passes a state from step to step")
 
     # One text supports few statements, so that held-out data are measured, if the run has some.
     items = inspected.held_out_items(WINDOWS if inspected.inputs.running_text else CANDIDATES, LAGS + 1)
@@ -345,10 +336,9 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     if not result.layers:
         if items:
             raise EmptyError(f"all texts of the held-out data ({inspected.held_out_name}) are too short")
-        tokens = inspected.explainer.chosen_excerpts().token_count(inspected.text)
         raise EmptyError(
-            f"the text has {tokens:,} tokens, too few to measure how far back gradients reach, and the run has no "
-            "held-out data; give a longer text with --text-file, or some --data"
+            "the text is too short to measure how far back gradients reach, and the run has no held-out data; give a "
+            "longer text with --text-file, or some --data"
         )
 
     if items:
@@ -359,8 +349,7 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     meaning = Folded("What this shows", [Prose(MEANING)])
     tile = reach_tile(result)
     number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
-    lines = [] if tile is None else [f"gradient flow: {tile.value} steps back, {tile.note}"]
-    return SectionBody([*number, drawn, meaning], lines)
+    return SectionBody([*number, drawn, meaning])
 
 
 def reach_tile(result: GradientFlow) -> Tile | None:

@@ -5,7 +5,7 @@
 e_i is the vector that the model reads for token i. A. Madsen, "Visualizing memorization in RNNs", Distill, 2019, calls
 this norm connectivity; for language models see also J. Li, X. Chen, E. Hovy and D. Jurafsky, "Visualizing and
 understanding neural models in NLP", NAACL 2016. It is measured by differentiating `forward`, for any layer. Answers are
-the next tokens, tags, masked tokens or the label; see `Losses.place_losses`.
+the next tokens, tags, masked tokens or the label; see `Examples.place_losses`.
 
 A gradient is local: a token without which the answer would be another may have none, for example because the answer is
 almost certain or a unit is saturated. Its norm does not say whether the token makes the answer more or less probable.
@@ -24,7 +24,7 @@ from ..core.errors import NotSupportedError
 from ..models.probabilities import checked_losses
 from ..pages.strip import DIGITS, Lens, Links, Values, Weights
 from ..runs.run import Run
-from ..tasks.explainer import Example, Examples, Losses
+from ..tasks.explainer import Example, Examples
 from .attention_maps import MAX_LAYERS, AttentionMap, attention_maps
 from .inspected_run import ALONE, InspectedRun, explainer_of
 from .recording import top_layers
@@ -36,16 +36,10 @@ TOGETHER = 4096
 """Tokens read at once, in copies of a text that are differentiated at one answer each."""
 MAX_BYTES = 1_000_000
 """Largest size of the weights of all lenses; fewer tokens are shown if there are many heads."""
-MEANING = "It is the norm of a gradient (Madsen 2019), which has no sign."
-WORDS = {
-    "next token": "Influence on the probability of the selected token, divided between the tokens before it.",
-    "each token": "Influence on the probability of the selected word's tag, divided between the words.",
-    "sequence": "Influence of each token on the probability of the answer.",
-    "masked": "Influence on the probability of the selected token when it is masked, divided between the others.",
-    "decoded": "Influence on the probability of the selected token of the answer, divided between the source and the "
-    "tokens before it.",
-}
-"""What influence is by what the model predicts; see `Examples.predicts`."""
+MEANING = (
+    "Influence on the probability of the selected token, of its tag, or of the only answer, divided between the tokens "
+    "that the model reads for it. It is the norm of a gradient (Madsen 2019), which has no sign."
+)
 
 
 @dataclass(frozen=True)
@@ -86,18 +80,18 @@ def influence(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> Influe
     if inputs.predicts == "sequence":  # no decoder reads the target
         example = replace(example, decoded=())
     answers = inputs.target_names(example)
-    fractions, probabilities = influence_fractions(inputs, explainer.require(explainer.losses), example, len(answers))
+    fractions, probabilities = influence_fractions(inputs, example, len(answers))
     return Influence(example, answers, fractions, probabilities, full.length)
 
 
-def influence_fractions(inputs: Examples, losses: Losses, example: Example, answers: int) -> tuple[Tensor, Tensor]:
+def influence_fractions(inputs: Examples, example: Example, answers: int) -> tuple[Tensor, Tensor]:
     """Return the fractions ``(answers, inputs)`` and probabilities ``(answers,)`` of `Influence`, in float64."""
     size = len(example.inputs) + len(example.decoded)
     norms, nats = torch.zeros(answers, size, dtype=torch.float64), torch.zeros(answers, dtype=torch.float64)
     together = max(1, TOGETHER // max(1, size))
     for start in range(0, answers, together):
         positions = list(range(start, min(answers, start + together)))
-        found, loss = _norms(inputs, losses, example, positions)
+        found, loss = _norms(inputs, example, positions)
         norms[positions, : found.shape[1]], nats[positions] = found, loss
     unread = ~_readable(inputs, example, answers)
     sums = norms.masked_fill(unread, 0.0).sum(1, keepdim=True)  # NaN or infinite if any norm is
@@ -105,7 +99,7 @@ def influence_fractions(inputs: Examples, losses: Losses, example: Example, answ
     return fractions, (-checked_losses(nats)).exp()
 
 
-def _norms(inputs: Examples, losses: Losses, example: Example, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _norms(inputs: Examples, example: Example, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the norms ``(positions, inputs)`` of the gradients of the losses ``(positions,)``, and these losses.
 
     One copy of the example is read for each position, since one backward pass gives one gradient for each copy.
@@ -115,7 +109,7 @@ def _norms(inputs: Examples, losses: Losses, example: Example, positions: Sequen
     copies = [example] * len(positions)
     # cuDNN differentiates recurrences in training mode only
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), separate_inputs(inputs.model) as vectors:
-        nats = losses.place_losses(copies, positions)
+        nats = inputs.place_losses(copies, positions)
         gradients = torch.autograd.grad(nats.sum(), vectors, allow_unused=True, materialize_grads=True)
     norms = [
         _by_token(gradient, len(names)).double().norm(dim=2).cpu()
@@ -181,9 +175,6 @@ def _readable(inputs: Examples, example: Example, answers: int) -> Tensor:
 
 def link_lenses(inspected: InspectedRun, layout: Layout) -> list[Lens]:
     """Return the influence on each answer and the weights of every attention layer, as lenses of the strip."""
-    if not top_layers(inspected.run.model):
-        raise NotSupportedError("this model has no layers, so that it has neither attention nor gradients")
-
     # The number of heads, which one token shows, decides for how many tokens the page has weights.
     tokens = _tokens_to_show(attention_maps(inspected.run, inspected.item, max_tokens=1).maps)
     result = influence(inspected.run, inspected.item, max_tokens=tokens)
@@ -206,14 +197,13 @@ def _tokens_to_show(maps: Sequence[AttentionMap]) -> int:
 def _influence_lens(inputs: Examples, result: Influence, layout: Layout) -> Lens:
     """Return the fractions of influence on each answer, or in percent on the only one."""
     example = result.example
-    kind = "decoded" if example.decoded else "masked" if inputs.masks_targets else inputs.predicts
-    if kind == "sequence":
-        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", f"{WORDS[kind]} {MEANING}")
+    if inputs.predicts == "sequence":
+        return Values("influence", (100 * result.shares[0]).tolist(), 100.0, "%", MEANING)
     read = len(example.inputs)
     blocks = [Weights(_trimmed(result.shares[:, :read]), layout.first_answer)]
     if example.decoded:
         blocks.append(Weights(_trimmed(result.shares[:, read:]), layout.first_answer, layout.source))
-    return Links("influence", blocks, f"{WORDS[kind]} {MEANING}")
+    return Links("influence", blocks, MEANING)
 
 
 def _attention_lenses(attention: AttentionMap, layout: Layout) -> Iterator[Links]:

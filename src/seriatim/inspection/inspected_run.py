@@ -16,9 +16,7 @@ from ..pages.page import PageBlock
 from ..pages.strip import Lens
 from ..pages.wording import short_name
 from ..runs.run import Run, load
-from ..runs.run_summary import MAX_SUMMARY_BYTES
-from ..storage.files import read_json
-from ..tasks.explainer import Examples, Explainer, LabelledData, Refusal
+from ..tasks.explainer import Examples, Explainer, LabelledData
 from ..version import __version__
 
 Result = TypeVar("Result")
@@ -27,14 +25,13 @@ ALONE = "the network alone"
 
 
 class SectionBody(NamedTuple):
-    """The blocks of one section of a page, lines for the console, and lenses for the strip of the first screen.
+    """The blocks of one section of a page, and lenses for the strip of the first screen.
 
     Lenses count tokens as the strip does: those that the model reads come first, in their order. Of a language model
     the first one is the boundary symbol, so that what is about predicted tokens begins at token 1.
     """
 
     blocks: list[PageBlock]
-    summary: Sequence[str] = ()
     lenses: Sequence[Lens] = ()
 
 
@@ -47,7 +44,7 @@ class ReferenceAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class InspectedRun:
-    """A run, the part of a text that is inspected (see `Excerpts.excerpt`), and sentences on what is left out.
+    """A run, the part of a text that is inspected (see `Explainer.inspected`), and sentences on what is left out.
 
     For the rest see `inspect`.
     """
@@ -78,16 +75,12 @@ class InspectedRun:
     @functools.cached_property
     def item(self) -> object:
         """What the sections read: the text, for a translator together with the answer that its search finds."""
-        explainer = self.explainer
-        if explainer.search is None or not explainer.searches:
-            return self.text
-        return self.text, self.answer
+        return (self.text, self.answer) if self.explainer.searches else self.text
 
     @functools.cached_property
     def answer(self) -> str:
         """The answer that the search of a translator finds."""
-        explainer = self.explainer
-        return explainer.require(explainer.search or Refusal("no translations"))(self.text, self.beam).text
+        return self.explainer.require(self.explainer.search)(self.text, self.beam).text
 
     @property
     def is_blended(self) -> bool:
@@ -106,7 +99,7 @@ class InspectedRun:
 
     @property
     def held_out_name(self) -> str:
-        """The name of the data of `held_out` for a reader, without folders; of a built-in corpus the test part."""
+        """The name of the data of `held_out` for a reader, without folders; it says which split of a corpus is read."""
         source = self.held_out()
         name = short_name(self.run.task.files.name_of(source))
         return f"{name}, part test" if source and source.startswith("builtin:") and source.count(":") == 1 else name
@@ -162,31 +155,16 @@ def prepare(
     text = run.task.files.given_text(run.vocabulary, normal_line_ends(text), "--text")
     if not text.strip():
         raise EmptyError("the text is empty; give some with --text or --text-file")
-    text, notes = explainer_of(run).chosen_excerpts().excerpt(text)
+    text, notes = explainer_of(run).inspected(text)
     return InspectedRun(run, text, tuple(notes), beam, data, file_format, permutations)
 
 
-def open_run(path: str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
+def open_run(run: Run | str | Path, *, allow_code: AllowCode = False) -> tuple[Run, tuple[str, ...]]:
     """Open a run as `seriatim.load` does; warn if another version wrote it, and return sentences on what may differ."""
-    version = _version(Path(path)) if isinstance(path, str | Path) else None
-    differs = version is not None and version != __version__
-    origin = f"{path}: made by seriatim {version}, and this is {__version__}"
-    try:
-        run = load(path, allow_code=allow_code)
-    except InputError as error:
-        raise (error.with_message(f"{error} ({origin})") if differs else error) from None
-    if not differs:
+    run = run if isinstance(run, Run) else load(run, allow_code=allow_code)
+    version = (run.summary.get("versions") or {}).get("seriatim", __version__)
+    if version == __version__:
         return run, ()
-    warnings.warn(f"{origin}; its results may differ from those of that version", stacklevel=3)
+    differs = f"{run.path}: made by seriatim {version}, and this is {__version__}"
+    warnings.warn(f"{differs}; its results may differ from those of that version", stacklevel=3)
     return run, (f"The run was made by seriatim {version}, and this page by {__version__}.",)
-
-
-def _version(folder: Path) -> str | None:
-    """Return the version of Seriatim that wrote a run, if its summary names it."""
-    path = folder / "summary.json"
-    if not path.is_file():
-        return None
-    try:
-        return str(read_json(path, max_bytes=MAX_SUMMARY_BYTES, remedy="")["versions"]["seriatim"])
-    except (InputError, LookupError, TypeError):  # `load` reports what is wrong with the summary
-        return None

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +13,10 @@ from ..data.sources import find_sources
 from ..data.text import read_lines
 from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
-from ..pages.page import Code, Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
+from ..pages.page import Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
 from ..pages.strip import Lens
 from ..runs.run import Run
-from ..tasks.explainer import Explainer, NotOfferedError
+from ..tasks.explainer import NotOfferedError
 from ..training.run_files import PAGE as PAGE_KIND
 from ..training.run_files import check_file
 from .alignment import alignment_section
@@ -46,17 +45,17 @@ class SectionSpec(NamedTuple):
     of_network: bool = False  # of a run that answers with its simple baseline, too, the network alone
 
 
-ALIGNMENT_SECTION = SectionSpec("alignment", "Alignment with the source", alignment_section)
-NGRAMS_SECTION = SectionSpec("ngrams", "Orders and back-off", ngrams_section)
-ORDER_SECTION = SectionSpec("word-order", "Does word order matter?", order_section, of_network=True)
 SECTIONS = (
+    SectionSpec("alignment", "Alignment with the source", alignment_section),
+    SectionSpec("ngrams", "Orders and back-off", ngrams_section),
+    SectionSpec("word-order", "Does word order matter?", order_section, of_network=True),
     SectionSpec("attention", "Attention", attention_section, of_network=True),
     SectionSpec("gates", "Units and gates", gates_section, of_network=True),
     SectionSpec("embeddings", "Which tokens are alike?", embeddings_section, of_network=True),
     SectionSpec("gradient-flow", "Gradient: how far back it reaches", flow_section, of_network=True),
     SectionSpec("memory", "Memory: context and state", memory_section, of_network=True),
 )
-"""Sections of every page."""
+"""Sections of a page, of which those without blocks are left out."""
 
 
 def inspect(
@@ -93,51 +92,57 @@ def inspect(
         InputError: a run, the text or the data cannot be read, or the page cannot be written; or the runs are of
             different tasks.
     """
-    permute, beam = permute is True or check_integer("permute", permute), check_integer("beam", beam)
+    permute = PERMUTATIONS if permute is True else check_integer("permute", permute)
+    beam = check_integer("beam", beam)
     if not 0 <= permute <= MAX_PERMUTATIONS:
         raise RangeError(f"--permute: {permute} is out of range; give a number from 0 to {MAX_PERMUTATIONS:,}")
-    path: str | Path
     read = functools.partial(prepare, text=text, beam=beam, data=data, file_format=file_format)
     if isinstance(run, Sequence) and not isinstance(run, str):
         if permute:
             raise ConflictError("--permute: the page of several runs has no section on word order; leave it out")
-        several = [each if isinstance(each, Run) else open_run(each, allow_code=allow_code)[0] for each in run]
-        check_together(several)
-        names = distinct_names([each.path for each in several])
-        path = page_name(names) if out is None else out
-        file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
-        for each in several:
-            with naming(each.place):
-                screens.append(first_screen(read(each.reading(fields or {}))))
-        pages = [os.path.relpath(each.path / PAGE, file.parent) for each in several]
-        return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
+        several = [open_run(each, allow_code=allow_code)[0].reading(fields or {}) for each in run]
+        return _inspect_together(several, read, out=out, data=data, links=links)
 
     # The file is checked before any work, which may take minutes.
-    opened, notes = (run, ()) if isinstance(run, Run) else open_run(run, allow_code=allow_code)
+    opened, notes = open_run(run, allow_code=allow_code)
     opened = opened.reading(fields or {})
-    path = opened.path / PAGE if out is None else out
+    path: str | Path = opened.path / PAGE if out is None else out
     settings = opened.config.data
     inputs = (data, settings.train, settings.valid, settings.test)
     file = check_file(path, PAGE_KIND, inputs, of_run=opened.path)
 
-    # The page names the command that makes it again, with what was given and nothing else.
-    code = {"changed": "allow-changed-code", True: "allow-code"}.get(allow_code)
-    given = {**(fields or {}), "out": out, **({code: True} if code else {})}
     with naming(opened.place):
-        inspected = read(opened, permutations=PERMUTATIONS if permute is True else permute)
-        screen, sections, lines, lenses = _measured(inspected, given)
+        inspected = read(opened, permutations=permute)
+        screen, sections, lenses = _measured(inspected)
     lead = " ".join([_lead(inspected), *notes, *inspected.notes])
     title = f"{opened.path.name}: inside the model"
     write_page(file, render(title, lead, sections, opening=screen.blocks(lenses), links=links))
-    return Inspection.of(Path(path), [*screen.summary, *lines], [screen])
+    return Inspection.of(Path(path), screen.summary, [screen])
 
 
-def _measured(
-    inspected: InspectedRun, given: Mapping[str, object]
-) -> tuple[FirstScreen, list[PageSection], list[str], list[Lens]]:
-    """Return the first screen, the sections, lines for the console, and the lenses of the sections."""
-    sections, folded, missing = list[PageSection](), list[Folded](), list[list[str]]()
-    lines, lenses = list[str](), list[Lens]()
+def _inspect_together(
+    runs: Sequence[Run],
+    read: Callable[[Run], InspectedRun],
+    *,
+    out: str | Path | None,
+    data: str | None,
+    links: Sequence[Link],
+) -> Inspection:
+    """Write the page on several runs, of each of which the text is ``read``; for the rest see `inspect`."""
+    check_together(runs)
+    names = distinct_names([run.path for run in runs])
+    path = page_name(names) if out is None else out
+    file, screens = check_file(path, PAGE_KIND, (data,)), list[FirstScreen]()
+    for run in runs:
+        with naming(run.place):
+            screens.append(first_screen(read(run)))
+    pages = [os.path.relpath(run.path / PAGE, file.parent) for run in runs]
+    return replace(write_together(screens, names, file, pages=pages, links=links), path=Path(path))
+
+
+def _measured(inspected: InspectedRun) -> tuple[FirstScreen, list[PageSection], list[Lens]]:
+    """Return the first screen, the sections, and the lenses of the sections."""
+    sections, folded, missing, lenses = list[PageSection](), list[Folded](), list[list[str]](), list[Lens]()
 
     def leave_out(title: str, error: InputError) -> SectionBody:
         missing.append([title, str(error).rstrip(".")])
@@ -150,8 +155,7 @@ def _measured(
     screen = first_screen(inspected)
 
     # A section that a model has nothing for leaves one sentence in the table at the end, and no gap in the page.
-    order = [ORDER_SECTION] if inspected.permutations else []
-    for spec in (*_sections_of_tasks(inspected.explainer), *order, *SECTIONS):
+    for spec in SECTIONS:
         try:
             content = spec.content(inspected)
         except NotFiniteError:  # nothing can be said about such a model
@@ -163,32 +167,20 @@ def _measured(
         if spec.of_network and screen.below:  # it is there for who asks, and nothing is concluded from it
             folded.append(Folded(spec.title, content.blocks))
             continue
-        of_network = spec.of_network and inspected.is_blended
-        about = [Prose(f"This section is about {ALONE}.")] if of_network else []
+        about = [Prose(f"This section is about {ALONE}.")] if spec.of_network and inspected.is_blended else []
         sections.append(PageSection(spec.anchor, spec.title, [*about, *content.blocks]))
         lenses += content.lenses
-        # A main result, such as "memory: …", says so if it is about the network alone.
-        lines += [line.replace(": ", f", of {ALONE}: ", 1) if of_network else line for line in content.summary]
     if folded:
         blocks: list[PageBlock] = [Prose(NOT_INTERPRETED), *folded]
         sections.append(PageSection("network", "Inside the network, not interpreted", blocks))
     errors = PageSection("errors", "Errors", mistakes.blocks)
-    about_run = Folded("Settings, data, versions, and the command of this page", _about(inspected, missing, given))
+    about_run = Folded("Settings, data and versions", _about(inspected, missing))
     sections += [errors, PageSection("about", "About this run", [about_run])]
-    return screen, sections, [*lines, *mistakes.summary], lenses
+    return screen, sections, lenses
 
 
-def _sections_of_tasks(explainer: Explainer) -> list[SectionSpec]:
-    """Return the sections that only some models have."""
-    found = [] if explainer.search is None else [ALIGNMENT_SECTION]
-    return found + ([] if explainer.ngram_counts is None else [NGRAMS_SECTION])
-
-
-def _about(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping[str, object]) -> list[PageBlock]:
-    """Return what describes the run, with the command that writes the page.
-
-    It ends with the titles of the sections that are ``missing``, and the reasons.
-    """
+def _about(inspected: InspectedRun, missing: Sequence[list[str]]) -> list[PageBlock]:
+    """Return what describes the run, and the titles of the sections that are ``missing``, with the reasons."""
     run = inspected.run
     config, summary = run.config, run.summary
     metrics = summary.get("valid", {})
@@ -210,31 +202,12 @@ def _about(inspected: InspectedRun, missing: Sequence[list[str]], given: Mapping
     versions = summary.get("versions", {}).items()
     rows.append(["versions", ", ".join(f"{name} {value}" for name, value in versions)])
 
-    # The command that makes the page again, and what the page lacks, come last.
-    table = Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
-    blocks: list[PageBlock] = [table, Code(_command(inspected, given), "To make this page again:")]
+    blocks: list[PageBlock] = [
+        Table(["fact", "this run"], rows, f"The run {run.path}, with 95 % intervals in brackets.")
+    ]
     if missing:
         blocks.append(Table(["section", "reason"], missing, "Sections that are not shown."))
     return blocks
-
-
-def _command(inspected: InspectedRun, given: Mapping[str, object]) -> str:
-    """Return the command with all options of `inspect` that were given."""
-    short = len(inspected.text) <= 200 and "\n" not in inspected.text
-    text = f"--text={shlex.quote(inspected.text)}" if short else "--text-file FILE"
-    options = {
-        "data": inspected.data,
-        "format": inspected.file_format,
-        "beam": inspected.explainer.searches and inspected.beam,
-        "permute": inspected.permutations,
-        **given,
-    }
-    rest = "".join(
-        f" --{name}" if value is True else f" --{name} {shlex.quote(str(value))}"
-        for name, value in options.items()
-        if value
-    )
-    return f"seriatim inspect {shlex.quote(str(inspected.run.path))} {text}{rest}"
 
 
 def _lead(inspected: InspectedRun) -> str:

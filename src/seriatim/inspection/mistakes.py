@@ -9,7 +9,7 @@ from ..evaluation.error_analysis import Mistakes
 from ..pages.chart import Axis, Chart, Series
 from ..pages.confusion import Confusion
 from ..pages.items import Items, for_page
-from ..pages.page import PageBlock, Prose
+from ..pages.page import Folded, PageBlock, Prose
 from ..pages.theme import model_style
 from ..pages.wording import percent
 from ..tasks.explainer import NotOfferedError
@@ -44,11 +44,11 @@ def mistakes_section(inspected: InspectedRun) -> SectionBody:
     caveat = " These data also selected the weights of the run." if selected else ""
     blocks: list[PageBlock] = [Prose(f"{name}, {mistakes.evaluated}: {result}.{caveat}")]
     blocks.append(items_of(mistakes, inspected.layer))
-    if mistakes.confusions is not None:
-        blocks.append(Confusion("Confusions", mistakes.confusions))
     if mistakes.calibration:
         blocks.append(calibration_chart(mistakes.calibration, inspected.layer))
-    return SectionBody(blocks, [f"evaluation: {result} on {name}"])
+    if mistakes.confusions is not None:
+        blocks.append(Folded("Confusions", [Confusion("Confusions", mistakes.confusions)]))
+    return SectionBody(blocks)
 
 
 def items_of(mistakes: Mistakes, model: str) -> Items:

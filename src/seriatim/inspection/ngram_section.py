@@ -5,15 +5,12 @@ from collections.abc import Mapping
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
-from ..evaluation.token_scores import visible
 from ..pages.page import Folded, PageBlock, Prose, Table
 from ..pages.strip import Values
 from ..pages.wording import percent
 from ..tasks.explainer import Refusal, TextOrders
 from .inspected_run import InspectedRun, SectionBody
 
-SHOWN = 16
-"""Tokens of the table; the strip has the same of all."""
 UNKNOWN = "not known"
 MEANING = (
     "The longest n-gram that is in the model gives its probability, times the back-off weight of each longer context; "
@@ -23,24 +20,19 @@ MEANING = (
 
 def ngrams_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on the orders of an n-gram model, and on what its counts lack."""
-    explainer = inspected.explainer
-    look_up = explainer.require(explainer.ngram_orders or Refusal("no counts of n-grams"))
+    look_up = inspected.explainer.ngram_orders
+    if isinstance(look_up, Refusal):
+        return SectionBody([])
     try:
         train = str(inspected.run.config.data.train)
         check_named_by_run(train, f"{inspected.run.path}/config.yaml")
         result = look_up(inspected.text, train)
     except InputError:  # the probabilities are known without the training text
         result = look_up(inspected.text, None)
-    counts = explainer.require(explainer.ngram_counts or Refusal("no counts of n-grams"))
-    texts = {"this text": counts(inspected.text)}
-    held_out = inspected.run.summary.get("valid") or {}
+    texts, held_out = {"this text": result.unseen}, inspected.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
         texts = {"held out": held_out, **texts}
-    blocks: list[PageBlock] = [
-        steps_table(result),
-        Folded("N-grams that the training text lacks", [sparsity_table(texts)]),
-        Folded("What this shows", [Prose(MEANING)]),
-    ]
+    blocks: list[PageBlock] = [sparsity_table(texts), Folded("What this shows", [Prose(MEANING)])]
     return SectionBody(blocks, lenses=[order_lens(result)])
 
 
@@ -60,14 +52,11 @@ def order_lens(result: TextOrders) -> Values:
 def note_lines(result: TextOrders, token: int) -> list[str]:
     """Return how the probability of a token follows from the tables, in short lines."""
     n = int(result.used.used[token])
-    return [f"{n}-gram", *_counted(result, n, token), f"P = {_product(result, token)}"]
-
-
-def _counted(result: TextOrders, n: int, token: int) -> list[str]:
-    if result.counts is None:
-        return []
-    ngram, context = (int(counts[n - 1, token]) for counts in result.counts)
-    return [f"{ngram:,} of {context:,}"]
+    lines = [f"{n}-gram", f"P = {_product(result, token)}"]
+    if result.counts is not None:
+        ngram, context = (int(counts[n - 1, token]) for counts in result.counts)
+        lines.insert(1, f"{ngram:,} of {context:,}")
+    return lines
 
 
 def _product(result: TextOrders, token: int) -> str:
@@ -76,18 +65,6 @@ def _product(result: TextOrders, token: int) -> str:
     weights = [weight for weight in used.backoffs[: n - 1 : -1, token].tolist() if weight != 1]
     product = " × ".join(f"{factor:.3g}" for factor in [*weights, float(used.probabilities[n - 1, token])])
     return f"{product} = {float(used.probabilities[-1, token]):.3g}" if weights else product
-
-
-def steps_table(result: TextOrders) -> Table:
-    """Return the order that matched at each of the first tokens, with its counts and its probability."""
-    rows = []
-    for i, name in enumerate(result.tokens[:SHOWN]):
-        n = int(result.used.used[i])
-        ngram = "".join(visible(token) for token in result.tokens[max(0, i - n + 1) : i + 1])
-        rows.append([visible(name), f"{n}", ngram, *(_counted(result, n, i) or [UNKNOWN]), _product(result, i)])
-    cut = f" The first {SHOWN} of {len(result.tokens):,} tokens." if len(result.tokens) > SHOWN else ""
-    caption = f"Back-off weights, longest context first, times the probability of the n-gram that matched.{cut}"
-    return Table(["token", "order", "n-gram", "count of n-gram, of context", "probability"], rows, caption, {1, 3})
 
 
 def sparsity_table(texts: Mapping[str, JsonObject]) -> Table:

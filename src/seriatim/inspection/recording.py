@@ -7,8 +7,7 @@ model calls `step` itself, for which torch has no hooks, a method of this file t
 
 import inspect
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -97,7 +96,7 @@ def has_memory(layer: SequenceLayer) -> bool:
 def run_once(explainer: Explainer, example: Example) -> None:
     """Run a model over one example if it has layers that can be observed; an n-gram model has none."""
     if top_layers(explainer.model):
-        explainer.require(explainer.losses).forward([example])
+        explainer.require(explainer.inputs).forward([example])
 
 
 def _number(path: str, layer: SequenceLayer, numbers: dict[str, int]) -> int:
@@ -116,8 +115,6 @@ def _name(path: str, kind: str, number: int) -> str:
 
 
 Record = TypeVar("Record")
-Result = TypeVar("Result")
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
 Changed = tuple[Arguments, dict[str, object]]
@@ -128,7 +125,7 @@ class Steps(Generic[Record]):
     """The steps of one primitive layer: the states before the first and after each, and what each was fed and recorded.
 
     A leaf of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
-    and rows that have ended are missing. A layer that is not causal has inputs ``(batch, time, input_size)`` instead.
+    and rows that have ended are missing.
     """
 
     primitive: PrimitiveLayer
@@ -136,39 +133,23 @@ class Steps(Generic[Record]):
     states: list[State] = field(default_factory=list)
     recorded: list[Record] = field(default_factory=list)
     fed: list[Tensor] = field(default_factory=list)
-    inputs: Tensor | None = None
 
 
 @contextmanager
 def unrolled(model: nn.Module, *, watch: Callable[[], AbstractContextManager[Record]]) -> Iterator[list[Steps[Record]]]:
-    """Run every primitive layer that has memory step by step while the context is active, and record the steps.
+    """Run every causal primitive layer that has memory step by step while the context is active; record the steps.
 
     Outputs are the same up to rounding, and only plain PyTorch is used. Every state is a tensor of its own that is
     passed to the next step and to nothing else. The gradient with respect to it therefore measures what the loss owes
     to the state, and not to the output of that step. The context ``watch`` is entered for every step. The steps of each
     layer, in the order of `primitive_layers`, are filled while the model runs.
     """
-    unrollers = [_Unroller(primitive, watch) for primitive in primitive_layers(model) if has_memory(primitive.layer)]
+    layers = [each for each in primitive_layers(model) if each.layer.causal and has_memory(each.layer)]
+    unrollers = [_Unroller(primitive, watch) for primitive in layers]
     with uncompiled(), ExitStack() as stack:
         for unroller in unrollers:
             stack.enter_context(unroller.active())
         yield [unroller.steps for unroller in unrollers]
-
-
-@contextmanager
-def recorded_results(
-    modules: Iterable[ModuleT], read: Callable[[Any], Result]
-) -> Iterator[dict[ModuleT, list[Result]]]:
-    """Record for each module what ``read`` returns of the results of its `forward`, while the context is active."""
-    recorded: dict[ModuleT, list[Result]] = defaultdict(list)
-
-    def record(module: ModuleT, _inputs: object, result: object) -> None:
-        recorded[module].append(read(result))
-
-    with ExitStack() as hooks:
-        for module in modules:
-            hooks.enter_context(module.register_forward_hook(record))
-        yield recorded
 
 
 class CallRecorder(TorchFunctionMode):
@@ -199,10 +180,6 @@ class _Unroller(Generic[Record]):
     @contextmanager
     def active(self) -> Iterator[None]:
         """Observe the primitive layer while the context is active."""
-        if not self.layer.causal:
-            with self.layer.register_forward_pre_hook(self.record_inputs, with_kwargs=True):
-                yield
-            return
         vars(self.layer)["step"] = self.step
         try:
             with (
@@ -228,12 +205,6 @@ class _Unroller(Generic[Record]):
             return output
         inputs, state, lengths = self.withheld
         return self.run(inputs, state) if lengths is None else run_by_length(self.run, inputs, state, lengths)
-
-    def record_inputs(self, _layer: SequenceLayer, args: Arguments, kwargs: Keywords) -> Changed:
-        """Pass inputs to the primitive layer that are a tensor of their own."""
-        inputs, state, lengths = self.arguments(args, kwargs)
-        self.steps.inputs = _separate(inputs)
-        return (self.steps.inputs, state), {"lengths": lengths}
 
     def arguments(self, args: Arguments, kwargs: Keywords) -> tuple[Tensor, State | None, Tensor | None]:
         """Return the inputs, state and lengths of a call."""

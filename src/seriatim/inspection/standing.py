@@ -123,23 +123,15 @@ def below_baseline(run: Run) -> Standing | None:
 
 def held_out_tiles(run: Run) -> list[Tile]:
     """Return the headline metrics of the run on its held-out data, each beside the simple baseline if there is one."""
-    summary = run.summary
-    valid, trivial = summary.get("valid") or {}, summary.get("baseline") or {}
-    tiles = []
-    for metric in run.task.evaluator.metrics_for(run.vocabulary):
-        if metric.headline and valid.get(metric.key) is not None:
-            beside = [
-                f"{other['name']}: {metric.text(other, valid)}"
-                for other in (trivial, trivial.get(KEY) or {})
-                if other.get(metric.key) is not None and "name" in other
-            ]
-            tiles.append(
-                Tile(
-                    f"{sentence_case(metric.name)}, validation data",
-                    metric.text(valid),
-                    metric.interval(valid),
-                    "; ".join(beside),
-                )
-            )
+    valid, trivial = run.summary.get("valid") or {}, run.summary.get("baseline") or {}
+    simpler = [other for other in (trivial, trivial.get(KEY) or {}) if "name" in other]
     main = main_metric(run.task, run.vocabulary).name
-    return sorted(tiles, key=lambda tile: tile.name != f"{sentence_case(main)}, validation data")
+    metrics = sorted(run.task.evaluator.metrics_for(run.vocabulary), key=lambda metric: metric.name != main)
+    tiles = []
+    for metric in metrics:
+        if metric.headline and valid.get(metric.key) is not None:
+            known = [other for other in simpler if other.get(metric.key) is not None]
+            note = "; ".join(f"{other['name']}: {metric.text(other, valid)}" for other in known)
+            name = f"{sentence_case(metric.name)}, validation data"
+            tiles.append(Tile(name, metric.text(valid), metric.interval(valid), note))
+    return tiles

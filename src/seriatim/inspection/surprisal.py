@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import InputError
 from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval, supported_digits
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
 from ..pages.opening import Tile
 from ..pages.page import Sample
-from ..pages.statements import Statement, told
 from ..pages.strip import StripRow, StripToken, Values
 from ..pages.wording import percent, quoted
-from ..tasks.explainer import LabelEffect, NotOfferedError, Refusal
+from ..tasks.explainer import LabelEffect, Refusal
 from .inspected_run import ALONE, InspectedRun, ReferenceAnswer
 
 MAX_TOKENS = 1_000
@@ -61,14 +59,9 @@ class TextBits:
         return bool(np.isfinite(self.values).all())
 
     @property
-    def impossible(self) -> str:
-        """The number of tokens of probability zero."""
-        return f"{np.isinf(self.values).sum():,} of {len(self.values):,} {self.unit}"
-
-    @property
     def total(self) -> str:
         """The sum."""
-        return f"{self.values.sum():,.1f}"
+        return f"{self.values.sum():,.1f}" if self.is_finite else "∞"
 
     @property
     def per_byte(self) -> str:
@@ -76,24 +69,15 @@ class TextBits:
         return f"{self.values.sum() / self.size:.2f}" if self.size and self.is_finite else ""
 
     @property
-    def mean(self) -> str:
-        """The mean over tokens, with the digits that its interval supports."""
-        digits = 2 if self.bounds is None else max(0, supported_digits(*self.bounds, 2))
-        return f"{self.values.mean():.{digits}f}" if self.is_finite else "∞"
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, of enough tokens."""
-        if len(self.values) < MIN_TOKENS or not self.is_finite:
-            return None
-        _, low, high = interval(np.stack([self.values, np.ones(len(self.values))], 1), mean_of)
-        return None if low is None or high is None or low == high else (low, high)
-
-    @property
-    def interval(self) -> str:
-        """The interval in words."""
-        digits = 2 if self.bounds is None else max(0, supported_digits(*self.bounds, 2))
-        return " to ".join(f"{bound:.{digits}f}" for bound in self.bounds or ())
+    def mean(self) -> tuple[str, str]:
+        """The mean over tokens with its 95 % interval, if there are enough, with the digits that this supports."""
+        if not self.is_finite:
+            return "∞", ""
+        mean, low, high = interval(np.stack([self.values, np.ones(len(self.values))], 1), mean_of)
+        if len(self.values) < MIN_TOKENS or low is None or high is None or low == high:
+            return f"{mean:.2f}", ""
+        digits = max(0, supported_digits(low, high, 2))
+        return f"{mean:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
 
     @property
     def count(self) -> str:
@@ -103,16 +87,12 @@ class TextBits:
     @property
     def tile(self) -> Tile:
         """The mean with its notes."""
-        name = "Bits of this text" if self.size else "Bits of the answer"
-        return Tile(name, f"{self.mean} bits a token", self.interval, "; ".join(told(BITS, self)))
-
-
-BITS: tuple[Statement[TextBits], ...] = (
-    Statement(lambda bits: bool(bits.per_byte), "{per_byte} bits a byte"),
-    Statement(lambda bits: bits.is_finite, "{total} bits for {count}"),
-    Statement(lambda bits: not bits.is_finite, "probability zero for {impossible}"),
-)
-"""What stands below the mean surprisal of a text."""
+        mean, ends = self.mean
+        by_byte = f"{self.per_byte} bits a byte; " if self.per_byte else ""
+        note = f"{by_byte}{self.total} bits for {self.count}"
+        if not self.is_finite:
+            note = f"probability zero for {np.isinf(self.values).sum():,} of {self.count}"
+        return Tile("Bits of this text" if self.size else "Bits of the answer", f"{mean} bits a token", ends, note)
 
 
 @dataclass(frozen=True)
@@ -129,24 +109,19 @@ class Reading:
 def read_text(inspected: InspectedRun) -> Reading:
     """Return what the model makes of the text."""
     explainer = inspected.explainer
-    if explainer.label_effect is not None:
-        return _labelled(inspected, explainer.require(explainer.label_effect)(inspected.text))
-    try:
-        scores = explainer.require(explainer.token_scores)(inspected.item)
-    except InputError as error:
-        if explainer.search is not None:
-            return _translated(inspected, None)
-        if not isinstance(error, NotOfferedError):
-            raise
-
-        # A task of one's own without probabilities of tokens still reads some, under the lenses of its network.
-        inputs = explainer.inputs
-        if isinstance(inputs, Refusal):
-            return Reading(Layout([]))
-        return Reading(Layout([StripRow("", strip_tokens(inputs.fitting(inspected.item)[0].tokens, inputs.tokenizer))]))
-    if explainer.search is not None:
+    if not isinstance(explainer.label_effect, Refusal):
+        return _labelled(inspected, explainer.label_effect(inspected.text))
+    scores = None if isinstance(explainer.token_scores, Refusal) else explainer.token_scores(inspected.item)
+    if explainer.searches:
         return _translated(inspected, scores)
-    return _tagged(inspected, scores) if scores.answers else _scored(inspected, scores)
+    if scores is not None:
+        return _tagged(inspected, scores) if scores.answers else _scored(inspected, scores)
+
+    # A task of one's own without probabilities of tokens still reads some, under the lenses of its network.
+    inputs = explainer.inputs
+    if isinstance(inputs, Refusal):
+        return Reading(Layout([]))
+    return Reading(Layout([StripRow("", strip_tokens(inputs.fitting(inspected.item)[0].tokens, inputs.tokenizer))]))
 
 
 def _scored(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
@@ -193,12 +168,10 @@ def _tagged(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
         tokens.append(StripToken(f"{word} ", above=tag, gold="" if tag == right else right))
         note = f"{tag} {percent(2**-score.bits)}"
         notes.append(note if other == tag else f"{note}; {ALONE} answers {other}")
-    least = max(range(len(tokens)), key=lambda i: scores.scores[i].bits)
-    certainty = percent(2 ** -scores.scores[least].bits)
-    tiles = [Tile("Least certain tag", f"{tokens[least].text.strip()}: {answers[least]}", note=certainty)]
+    tiles = []
     if reference and gold is not answers:
         right = f"{sum(not token.gold for token in tokens):,} of {len(tokens):,}"
-        tiles.insert(0, Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
+        tiles.append(Tile("Tags right in this text", right, note=f"gold tags of {reference.data}"))
     lens = _surprisal(scores, 0, notes)
     return Reading(Layout([StripRow("", tokens)]), [lens], tiles=tiles)
 
@@ -223,7 +196,7 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     """Return the text, shaded by how much each token raises the probability of the label."""
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     tokens = [StripToken(text) for text in effect.tokens]
-    facts = [Effect(effect, i) for i in range(len(tokens))]
+    before, without = float(effect.full.max()), effect.without[:, effect.predicted]
     lenses = [
         Values(
             "effect on the label",
@@ -232,7 +205,7 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
             "bits",
             "How much log₂ of the probability of the label falls when that token alone is removed.",
             ends=("no effect", "large effect"),
-            notes=[" ".join(told(EFFECT, fact)) for fact in facts],
+            notes=[f"Without it, P({label}) is {percent(after)}." for after in without.tolist()],
             details=[_most_likely(effect, row) for row in effect.without],
             details_name="Labels then:",
         )
@@ -255,50 +228,10 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     answers = [Sample("Label", listed, mark=_mark([answer], reference)), *_gold(reference)]
     if answer != label:
         answers.append(Sample(f"{ALONE.capitalize()}, which the lenses show", f"{label} {percent(effect.full.max())}"))
-    strongest = facts[int(effect.without[:, effect.predicted].argmin())]
-    tiles = [Tile("Strongest token", strongest.token, note=" ".join(told(EFFECT, strongest)))]
-    return Reading(Layout([StripRow("", tokens)]), lenses, answers, tiles if strongest.falls else [])
-
-
-class Effect(NamedTuple):
-    """What the removal of one token does to the probability of the label."""
-
-    effect: LabelEffect
-    position: int
-
-    @property
-    def token(self) -> str:
-        """The token in quotation marks."""
-        return quoted(self.effect.tokens[self.position].strip())
-
-    @property
-    def label(self) -> str:
-        """The label of the network."""
-        return self.effect.labels[self.effect.predicted]
-
-    @property
-    def before(self) -> str:
-        """Its probability."""
-        return percent(float(self.effect.full.max()))
-
-    @property
-    def after(self) -> str:
-        """Its probability without the token."""
-        return percent(float(self.effect.without[self.position, self.effect.predicted]))
-
-    @property
-    def falls(self) -> bool:
-        """Whether the probability that is shown falls."""
-        without = self.effect.without[self.position, self.effect.predicted]
-        return self.before != self.after and bool(without < self.effect.full.max())
-
-
-EFFECT: tuple[Statement[Effect], ...] = (
-    Statement(lambda fact: fact.falls, "Without it, P({label}) falls from {before} to {after}."),
-    Statement(lambda fact: not fact.falls and fact.before != fact.after, "Without it, P({label}) rises to {after}."),
-    Statement(lambda fact: fact.before == fact.after, "Without it, P({label}) stays at {before}."),
-)
-"""What the removal of a token does."""
+    strongest, after = quoted(effect.tokens[int(without.argmin())].strip()), float(without.min())
+    tile = Tile("Strongest token", strongest, note=f"without it, P({label}) is {percent(after)}, not {percent(before)}")
+    falls = after < before and percent(after) != percent(before)
+    return Reading(Layout([StripRow("", tokens)]), lenses, answers, [tile] if falls else [])
 
 
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:

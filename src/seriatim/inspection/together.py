@@ -11,8 +11,8 @@ from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, rend
 from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
-from .first_screen import FirstScreen, context_tiles
-from .standing import WORSE, held_out_tiles
+from .first_screen import FirstScreen
+from .standing import WORSE
 
 PAGE = "inspect.html"
 MAX_NAME = 100
@@ -112,12 +112,11 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
         if bits is not None:
             if bits.per_byte:
                 add(row, "Bits a byte", Cell(bits.per_byte))
-            add(row, "Bits in all", Cell(bits.total if bits.is_finite else "∞", note=bits.count))
+            add(row, "Bits in all", Cell(bits.total, note=bits.count))
             if same:
-                interval = f"95 % interval {bits.interval}" if bits.interval else ""
-                add(row, "Bits a token", Cell(bits.mean, note=interval))
-        tiles = [*screen.reading.tiles, *(context_tiles(screen.inspected) if screen.below is None else [])]
-        for tile in (*tiles, *held_out_tiles(screen.inspected.run)[:1]):
+                mean, ends = bits.mean
+                add(row, "Bits a token", Cell(mean, note=f"95 % interval {ends}" if ends else ""))
+        for tile in screen.tiles:
             if bits is None or tile != bits.tile:
                 add(row, tile.name, Cell(tile.value, note=tile.notes))
     rows = [

@@ -7,10 +7,7 @@ float64, so that rounding does not look like a change.
 """
 
 import copy
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +16,13 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Folded, PageBlock, Prose, Samples, Table
+from ..pages.page import Folded, Prose, Samples
 from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import DECODER, primitive_layers, recorded_results, top_layers
+from .recording import primitive_layers
 
 PERMUTATIONS, MAX_PERMUTATIONS = 20, 1000
 """Default and largest number of orders."""
@@ -38,29 +35,6 @@ SAME = 1e-9
 """Total variation up to which two distributions are equal except for rounding in float64."""
 
 
-class Mean(NamedTuple):
-    """A mean with its 95 % interval, whose bounds are None for a single value."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class LayerChange:
-    """Changes ‖h′ − h‖ / ‖h‖ of the output of one layer at the last token and as means over all tokens ``(orders,)``.
-
-    Each token is compared with itself at its new position. ``path`` counts the operations along time from the first
-    token to the last (None if there is no path), ``reach`` the steps back to the furthest input that the layer can use.
-    """
-
-    name: str
-    last: np.ndarray
-    every: np.ndarray
-    path: int | None
-    reach: int
-
-
 @dataclass(frozen=True)
 class OrderEffect:
     """Changes of the prediction at the end of a text when the tokens before the last are shuffled.
@@ -68,37 +42,20 @@ class OrderEffect:
     Attributes:
         shuffled: the tokens in the first of the other orders.
         changes: total variation distance, 0 to 1, of the predictions for each order and for the text ``(orders,)``.
-        divergences: Kullback-Leibler divergence D(text ‖ order) in bits ``(orders,)``; infinite if an order gives
-            probability zero to something that is possible after the text.
         without: total variation distance when the model reads only the last token.
-        layers: one for each layer that reads the text, bottom first; none for n-grams.
-        path: operations along time from the first token to the last through all layers; None for no path.
         total: number of tokens of the whole text.
     """
 
     tokens: tuple[str, ...]
     shuffled: tuple[str, ...]
     changes: np.ndarray
-    divergences: np.ndarray
     without: float
-    layers: list[LayerChange]
-    path: int | None
     total: int
-
-    @property
-    def change(self) -> Mean:
-        """Mean total variation over the orders."""
-        return mean_of(self.changes)
 
     @property
     def invariant(self) -> bool:
         """Whether no order changes the prediction, except for rounding in float64."""
         return bool(self.changes.max() <= SAME)
-
-
-def mean_of(values: np.ndarray) -> Mean:
-    """Return the mean of values ``(n,)`` with its interval, by the bootstrap."""
-    return Mean(*interval(np.stack([values, np.ones(len(values))], axis=1), mean))
 
 
 def order_effect(
@@ -127,30 +84,11 @@ def order_effect(
     model = copy.deepcopy(run.model).double() if primitive_layers(run.model) else run.model
     explainer = run.task.explainer(model, run.vocabulary)
     predictions = explainer.require(explainer.predictions)
-    readers = {primitive.layer: primitive for primitive in primitive_layers(model) if not primitive.decodes}
     with torch.no_grad(), uncompiled():
-        with recorded_results(readers, lambda result: result[0].detach().cpu()) as recorded:
-            distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
-        alone = predictions([example.at([size - 1])]).double().cpu()[0]
-
-    # Outputs of layers say where the order is lost: a prediction can be the same although every layer changed.
-    first, others, layers = distributions[0], distributions[1:], list[LayerChange]()
-    for layer, chunks in recorded.items():
-        primitive, outputs = readers[layer], torch.cat(chunks)
-        changes = _changes(outputs.flip(1) if primitive.backwards else outputs, orders)
-        layers.append(LayerChange(primitive.name, *changes, *_path(primitive.layer.path_lengths(size - 1))))
-    tops = [layer.path_lengths(size - 1) for role, layer in top_layers(model) if role != DECODER]
-    return OrderEffect(
-        example.tokens,
-        rows[1].tokens,
-        _distance(first, others).numpy(),
-        # outcomes that are impossible after the text add nothing to D(text ‖ order)
-        torch.where(first > 0, first * (first.log2() - others.log2()), 0.0).sum(-1).flatten(1).mean(1).numpy(),
-        float(_distance(first, alone.unsqueeze(0))),
-        layers,
-        _path(tops[0])[0] if tops else None,
-        total,
-    )
+        distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
+        alone = predictions([example.at([size - 1])]).double().cpu()
+    changes, without = (_distance(distributions[0], others) for others in (distributions[1:], alone))
+    return OrderEffect(example.tokens, rows[1].tokens, changes.numpy(), float(without), total)
 
 
 def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
@@ -172,29 +110,13 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
     return list(orders.values())
 
 
-def _changes(outputs: Tensor, orders: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return relative changes at the last token and over all tokens, for outputs ``(1 + orders, time, size)``."""
-    positions = torch.from_numpy(np.stack(orders))
-    outputs = outputs[:, outputs.shape[1] - positions.shape[1] :].double()  # without the boundary symbol in front
-    original = outputs[0][positions]  # (orders, T, D)
-    change = (outputs[1 : 1 + len(orders)] - original).norm(dim=2)
-    relative = change / original.norm(dim=2).clamp_min(torch.finfo(torch.float64).tiny)
-    return relative[:, -1].numpy(), relative.mean(1).numpy()
-
-
-def _path(lengths: Tensor) -> tuple[int | None, int]:
-    """Return the path length from the furthest input, and how far back there is a path at all."""
-    finite = torch.isfinite(lengths)
-    reach = int(finite.nonzero().max()) if finite.any() else 0
-    return (int(lengths[-1]) if finite[-1] else None), reach
-
-
 def _distance(first: Tensor, others: Tensor) -> Tensor:
     """Return the total variation between ``first`` ``(predictions, outcomes)`` and each of the others, averaged."""
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
-class OrderFacts(NamedTuple):
+@dataclass(frozen=True)
+class OrderFacts:
     """What was measured, as it is written."""
 
     effect: OrderEffect
@@ -208,7 +130,8 @@ class OrderFacts(NamedTuple):
     @property
     def change(self) -> str:
         """The mean total variation over the orders, with its interval."""
-        return _cell(self.effect.change)
+        value, low, high = interval(np.stack([self.effect.changes, np.ones(len(self.effect.changes))], axis=1), mean)
+        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
 
     @property
     def without(self) -> str:
@@ -216,12 +139,14 @@ class OrderFacts(NamedTuple):
         return _number(self.effect.without)
 
     @property
-    def divergence(self) -> str:
-        """The mean Kullback-Leibler divergence."""
-        infinite = int(np.isinf(self.effect.divergences).sum())
-        if infinite:
-            return f"infinite ({infinite} of {len(self.effect.changes)} orders)"
-        return _cell(mean_of(np.maximum(self.effect.divergences, 0.0)))
+    def count(self) -> int:
+        """The number of orders."""
+        return len(self.effect.changes)
+
+    @property
+    def tokens(self) -> str:
+        """The number of tokens that are read."""
+        return f"{len(self.effect.tokens):,} of {self.effect.total:,}"
 
 
 STATEMENTS = (
@@ -234,63 +159,26 @@ STATEMENTS = (
     ),
     Statement[OrderFacts](
         lambda facts: not facts.effect.invariant,
-        "Another order changes {prediction} by {change} on average (total variation; 1 is the largest).",
+        "Another order changes {prediction} by {change}, the mean total variation over {count} orders with its 95 % "
+        "interval. Without the other tokens, it changes by {without}.",
+    ),
+    Statement[OrderFacts](
+        lambda facts: len(facts.effect.tokens) < facts.effect.total, "Only the first {tokens} tokens are read."
     ),
 )
 
 
 def order_section(inspected: InspectedRun) -> SectionBody:
     """Write the section on what changes when the same words come in another order."""
+    if not inspected.permutations:
+        return SectionBody([])
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
     facts = OrderFacts(effect, inspected.explainer.wording.prediction)
-    sentences, count = told(STATEMENTS, facts), len(effect.changes)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
-    rows = [
-        ["total variation, other orders", facts.change],
-        ["total variation, last token alone", facts.without],
-        ["Kullback-Leibler divergence, bits", facts.divergence],
-    ]
-    cut = f" The first {len(effect.tokens):,} of {effect.total:,} tokens." if effect.total > len(effect.tokens) else ""
-    caption = f"Change of the prediction over {count} other orders, mean [95 % interval], in float64.{cut}"
-    blocks: list[PageBlock] = [Prose(" ".join(sentences)), Table(["measure", "mean"], rows, caption, {1})]
-    if effect.layers:
-        blocks.append(Folded("Layer by layer", [_layers_table(effect)]))
-    return SectionBody([*blocks, Folded("The two orders", [Samples(samples)])], [f"word order: {sentences[0]}"])
-
-
-def _cell(mean: Mean) -> str:
-    """Return a mean with its interval in brackets."""
-    if mean.low is None or mean.high is None or mean.value < SAME:
-        return _number(mean.value)
-    return f"{_number(mean.value)} [{_number(mean.low)}, {_number(mean.high)}]"
+    return SectionBody([Prose(" ".join(told(STATEMENTS, facts))), Folded("The two orders", [Samples(samples)])])
 
 
 def _number(value: float) -> str:
     return "0" if value < SAME else f"{value:.3f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def _layers_table(effect: OrderEffect) -> Table:
-    distance = len(effect.tokens) - 1
-    rows: list[list[str]] = [
-        [
-            layer.name,
-            _cell(mean_of(layer.last)),
-            _cell(mean_of(layer.every)),
-            _path_length(layer.path, layer.reach, distance),
-        ]
-        for layer in effect.layers
-    ]
-    rows.append(["all layers together", "", "", "none" if effect.path is None else f"{effect.path:,}"])
-    caption = (
-        "Relative change of each layer's output, each token compared with itself at its new place. The path length "
-        f"counts the operations along time from the first token to the last, {distance:,} steps later."
-    )
-    return Table(["layer", "last token", "all tokens", "path length"], rows, caption, {1, 2, 3})
-
-
-def _path_length(path: int | None, reach: int, distance: int) -> str:
-    if path is not None:
-        return f"{path:,}"
-    return f"none ({math.ceil(distance / reach):,} such layers would reach)" if reach else "none"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .wording import in_short
 
 Look = dict[str, Any]
-"""Options of Matplotlib for a line: colour, dashes and marker."""
+"""Options of Matplotlib for a line, such as its colour, dashes and marker: ``axes.plot(x, y, **look)``."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Chart:
 class HeatMap:
     """Values in rows and columns as colours: one map for each of the ``panels``, ``(heading, values)``.
 
-    All panels share rows, columns and one scale, which goes from 0 to ``largest`` and is named ``value_name``. NaN is
+    All panels share rows, columns and one scale, which goes from 0 to 1 and is named ``value_name``. NaN is
     blank. Colours stand for the ``power`` of the values.
     """
 
@@ -98,7 +98,6 @@ class HeatMap:
     caption: str = ""
     row_name: str = ""
     column_name: str = ""
-    largest: float | None = 1.0
     power: float = 1.0
     missing: Sequence[str] = ()
 

@@ -8,9 +8,11 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
+from itertools import chain
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -55,71 +57,74 @@ def draw(figure: Chart | HeatMap, name: str, *, is_narrow: bool = False) -> Draw
     drawn = _chart(figure, width) if isinstance(figure, Chart) else _heat_map(figure, width)
     title, description = printable(figure.title), printable(figure.description)
     with _laid_out(drawn.figure):
-        data = {"series": drawn.series, "plots": [plot for part in drawn.parts if (plot := part.data())]}
+        data = {"series": drawn.series, "plots": [plot for data in drawn.plots if (plot := data())]}
         svg = _svg(drawn, title, description, name)
     return Drawing(svg, data if data["plots"] else {})
 
 
 class _Drawn(NamedTuple):
-    """A Matplotlib figure, the names of its series, the ids of its artists, and its plots."""
+    """A Matplotlib figure, the names of its series, the ids of its artists, and the data of its plots.
+
+    The data are computed once the figure has been laid out; those of a plot with too many values are empty.
+    """
 
     figure: Figure
     series: list[str]
     ids: dict[Artist, str]
-    parts: Sequence["_Lines | _Map"]
+    plots: Sequence[Callable[[], Data]]
 
 
 # Charts of series
 
 
-class _Lines(NamedTuple):
-    """One plot of series."""
+def _lines_data(axes: Axes, chart: Chart) -> Data:
+    """Return the values of all series, and where they are drawn."""
+    series = [*chart.series, *(Series(name, [math.nan], [y]) for name, y in chart.levels)]
+    lines = [_line_data(axes, chart, i, each) for i, each in enumerate(series)]
+    left, bottom, right, top = axes.bbox.extents
+    (x0, y0), (x1, y1) = _in_points(axes, np.array([[left, top], [right, bottom]]))
+    names = {
+        f"{key}_{what}": value
+        for key, axis in (("x", chart.x), ("y", chart.y))
+        for what, value in (("name", axis.name), ("unit", _unit(axis)))
+    }
+    return {"box": [x0, y0, x1, y1], **names, "title": "", "lines": lines, "maps": []}
 
-    axes: Axes
-    chart: Chart
 
-    def data(self) -> Data:
-        """Return the values, and where they are drawn."""
-        series = [*self.chart.series, *(Series(name, [math.nan], [y]) for name, y in self.chart.levels)]
-        lines = [self._line(i, each) for i, each in enumerate(series)]
-        left, bottom, right, top = self.axes.bbox.extents
-        (x0, y0), (x1, y1) = _in_points(self.axes, np.array([[left, top], [right, bottom]]))
-        names = {
-            f"{key}_{what}": value
-            for key, axis in (("x", self.chart.x), ("y", self.chart.y))
-            for what, value in (("name", axis.name), ("unit", _unit(axis)))
-        }
-        return {"box": [x0, y0, x1, y1], **names, "title": "", "lines": lines, "maps": []}
-
-    def _line(self, index: int, series: Series) -> Data:
-        points = np.array([series.x, series.y], float).T
-        inside = np.where(np.isnan(points), np.array([self.axes.get_xlim()[0], self.axes.get_ylim()[0]]), points)
-        with np.errstate(all="ignore"):
-            placed = _in_points(self.axes, self.axes.transData.transform(inside))
-        at = [
-            [None if nan else value for value, nan in zip(pair, unknown, strict=True)]
-            for pair, unknown in zip(placed, np.isnan(points).tolist(), strict=True)
-        ]
-        line: Data = {"series": index, "x": _numbers(series.x), "y": _numbers(series.y), "at": at}
-        names = series.names or [self.chart.x.names[int(x)] for x in series.x if self.chart.x.names]
-        if names:
-            line["names"] = list(names)
-        for key, intervals in (("y", series.intervals), ("x", series.x_intervals)):
-            if any(intervals):
-                line[f"{key}_intervals"] = [each and _numbers(each) for each in intervals]
-        return line
+def _line_data(axes: Axes, chart: Chart, index: int, series: Series) -> Data:
+    points = np.array([series.x, series.y], float).T
+    inside = np.where(np.isnan(points), np.array([axes.get_xlim()[0], axes.get_ylim()[0]]), points)
+    with np.errstate(all="ignore"):
+        placed = _in_points(axes, axes.transData.transform(inside))
+    at = [
+        [None if nan else value for value, nan in zip(pair, unknown, strict=True)]
+        for pair, unknown in zip(placed, np.isnan(points).tolist(), strict=True)
+    ]
+    line: Data = {"series": index, "x": _numbers(series.x), "y": _numbers(series.y), "at": at}
+    names = series.names or [chart.x.names[int(x)] for x in series.x if chart.x.names]
+    if names:
+        line["names"] = list(names)
+    for key, intervals in (("y", series.intervals), ("x", series.x_intervals)):
+        if any(intervals):
+            line[f"{key}_intervals"] = [each and _numbers(each) for each in intervals]
+    return line
 
 
 def _chart(chart: Chart, width: float) -> _Drawn:
-    named = [series for series in chart.series if series.kind != "bars"]
-    has_legend = len(named) + len(chart.levels) > 1
-    height = max(HEIGHT, 0.8 + LINE * (len(named) + len(chart.levels))) if has_legend else HEIGHT
+    level_look: Look = {"color": SOFT, "linestyle": "--", "linewidth": 1.2}
+    ends = {
+        i: (series.look or layer_style(series.name), series.name, _last(series))
+        for i, series in enumerate(chart.series)
+        if series.kind != "bars"
+    }
+    ends |= {i: (level_look | {"marker": ""}, *level) for i, level in enumerate(chart.levels, len(chart.series))}
+    has_legend = len(ends) > 1
+    height = max(HEIGHT, 0.8 + LINE * len(ends)) if has_legend else HEIGHT
     figure, grid = new_figure(width=width, height=height)
     axes: Axes = grid[0, 0]
     ids: dict[Artist, str] = {}
     for i, series in enumerate(chart.series):
         ids |= dict.fromkeys(_draw_series(axes, series), f"series-{i}")
-    level_look: Look = {"color": SOFT, "linestyle": "--", "linewidth": 1.2}
     for i, (_, y) in enumerate(chart.levels, len(chart.series)):
         ids[axes.axhline(y, **level_look)] = f"series-{i}"
     if chart.has_diagonal:
@@ -131,23 +136,11 @@ def _chart(chart: Chart, width: float) -> _Drawn:
     for axis, drawn in ((chart.x, axes.xaxis), (chart.y, axes.yaxis)):
         _set_axis(axis, drawn, width)
     if has_legend:
-        ends = [(series.look or layer_style(series.name), series.name, _last(series)) for series in named]
-        ends += [(level_look | {"marker": ""}, name, y) for name, y in chart.levels]
-        indices = [i for i, series in enumerate(chart.series) if series in named]
-        indices += range(len(chart.series), len(chart.series) + len(chart.levels))
-        for index, artists in zip(indices, _end_labels(axes, ends), strict=True):
+        for index, artists in zip(ends, _end_labels(axes, list(ends.values())), strict=True):
             ids |= dict.fromkeys(artists, f"label-{index}")
-    _name_points(
-        axes,
-        [
-            each
-            for series in chart.series
-            if series.kind == "dots"
-            for each in zip(series.names, series.x, series.y, strict=False)
-        ],
-    )
+    _name_dots(axes, chart)
     names = [series.name for series in chart.series] + [name for name, _ in chart.levels]
-    return _Drawn(figure, names, ids, [_Lines(axes, chart)])
+    return _Drawn(figure, names, ids, [partial(_lines_data, axes, chart)])
 
 
 def _draw_series(axes: Axes, series: Series) -> list[Artist]:
@@ -271,11 +264,12 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[Look, str, float]]) -> Iterator
         yield artists
 
 
-def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+def _name_dots(axes: Axes, chart: Chart) -> None:
     """Draw the names of single points beside them; a name that would cover an earlier one is left out."""
     width, height = _figure(axes).get_size_inches()
     taken = list[tuple[float, float, float]]()  # left end, right end and height of a name, in inches
-    for name, x, y in points:
+    dots = (zip(each.names, each.x, each.y, strict=False) for each in chart.series if each.kind == "dots")
+    for name, x, y in chain.from_iterable(dots):
         at = axes.transAxes.inverted().transform(axes.transData.transform((x, y))) * np.array([width, height])
         left, right, middle = float(at[0]), float(at[0]) + LETTER * (len(name) + 1), float(at[1])
         if all(abs(middle - other) > LINE or right < start or end < left for start, end, other in taken):
@@ -286,30 +280,23 @@ def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None
 # Heat maps
 
 
-class _Map(NamedTuple):
-    """One panel of a heat map."""
-
-    axes: Axes
-    heat_map: HeatMap
-    panel: int
-
-    def data(self) -> Data:
-        """Return the values with the names of rows and columns; empty where there are too many."""
-        heat_map, (title, values) = self.heat_map, self.heat_map.panels[self.panel]
-        if len(heat_map.panels) * len(heat_map.rows) * len(heat_map.columns) > MAX_CELLS:
-            return {}
-        corners = [[-0.5, -0.5], [len(heat_map.columns) - 0.5, len(heat_map.rows) - 0.5]]
-        (x0, y0), (x1, y1) = _in_points(self.axes, self.axes.transData.transform(corners))
-        box = [x0, y0, x1, y1]
-        cells = {
-            "box": box,
-            "name": heat_map.value_name,
-            "rows": [visible(name) for name in heat_map.rows],
-            "columns": [visible(name) for name in heat_map.columns],
-            "values": [_numbers([float(f"{value:.3g}") for value in row]) for row in values],
-        }
-        names = {"x_name": heat_map.column_name, "y_name": heat_map.row_name, "x_unit": "", "y_unit": ""}
-        return {"box": box, **names, "title": title, "lines": [], "maps": [cells]}
+def _map_data(axes: Axes, heat_map: HeatMap, panel: int) -> Data:
+    """Return the values of a panel with the names of rows and columns; empty where there are too many."""
+    title, values = heat_map.panels[panel]
+    if len(heat_map.panels) * len(heat_map.rows) * len(heat_map.columns) > MAX_CELLS:
+        return {}
+    corners = [[-0.5, -0.5], [len(heat_map.columns) - 0.5, len(heat_map.rows) - 0.5]]
+    (x0, y0), (x1, y1) = _in_points(axes, axes.transData.transform(corners))
+    box = [x0, y0, x1, y1]
+    cells = {
+        "box": box,
+        "name": heat_map.value_name,
+        "rows": [visible(name) for name in heat_map.rows],
+        "columns": [visible(name) for name in heat_map.columns],
+        "values": [_numbers([float(f"{value:.3g}") for value in row]) for row in values],
+    }
+    names = {"x_name": heat_map.column_name, "y_name": heat_map.row_name, "x_unit": "", "y_unit": ""}
+    return {"box": box, **names, "title": title, "lines": [], "maps": [cells]}
 
 
 def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
@@ -322,10 +309,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     panel_width = (width - 1.2) / across
     height = min(max(1.2, panel_width * rows / max(1, columns)), max(1.2, 0.24 * rows), 6.0)
     figure, grid = new_figure(down, across, width=width, height=down * (height + 0.4) + 0.8, is_shared=True)
-    largest = heat_map.largest
-    if largest is None:
-        largest = float(np.nanmax([np.nanmax(np.asarray(values, float)) for _, values in heat_map.panels]))
-    norm, image = PowerNorm(heat_map.power, 0.0, largest or 1.0), None
+    norm, image = PowerNorm(heat_map.power, 0.0, 1.0), None
     for i, axes in enumerate(grid.flat):
         axes.set_visible(i < panels)
         if i < panels:
@@ -339,7 +323,7 @@ def _heat_map(heat_map: HeatMap, width: float) -> _Drawn:
     figure.colorbar(image, ax=grid, label=plain(heat_map.value_name))
     figure.supxlabel(plain(heat_map.column_name), fontsize=10)
     figure.supylabel(plain(heat_map.row_name), fontsize=10)
-    return _Drawn(figure, [], {}, [_Map(grid.flat[i], heat_map, i) for i in range(panels)])
+    return _Drawn(figure, [], {}, [partial(_map_data, grid.flat[i], heat_map, i) for i in range(panels)])
 
 
 # From Matplotlib to the SVG of a page

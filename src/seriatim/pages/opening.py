@@ -35,7 +35,8 @@ class Tile(NamedTuple):
     @property
     def line(self) -> str:
         """The tile as a line of the console."""
-        return f"{self.name[:1].lower()}{self.name[1:]}: {self.value}{f' ({self.interval})' if self.interval else ''}"
+        name = self.name if self.name[:2].isupper() else f"{self.name[:1].lower()}{self.name[1:]}"
+        return f"{name}: {self.value}{f' ({self.interval})' if self.interval else ''}"
 
 
 @dataclass(frozen=True)

@@ -130,24 +130,9 @@ class Folded:
     blocks: Sequence["PageBlock"]
 
 
-PageBlock = (
-    Prose
-    | Banner
-    | Facts
-    | Tiles
-    | Ranking
-    | Strip
-    | Chart
-    | HeatMap
-    | Switch
-    | Stepper
-    | Table
-    | Confusion
-    | Items
-    | Code
-    | Samples
-    | Folded
-)
+Text = Prose | Banner | Facts | Tiles | Table | Code | Samples
+Figure = Chart | HeatMap | Switch | Ranking | Confusion | Strip | Stepper | Items
+PageBlock = Text | Figure | Folded
 """What a page is made of; a block is shown by the template with the name of its class."""
 
 

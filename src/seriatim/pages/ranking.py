@@ -73,6 +73,11 @@ class Ranking:
         return [max((max([bar.value or 0.0, *bar.ends]) for bar in column), default=0.0) for column in columns]
 
     @property
+    def longest(self) -> int:
+        """The number of characters of the longest value, which makes the axes of all rows equally wide."""
+        return max((len(row.text) for row in self.rows), default=0)
+
+    @property
     def brackets(self) -> list[str]:
         """For each row ``first``, ``middle`` or ``last`` of neighbours of one rank; empty if it is alone."""
         ranks = [row.rank for row in self.rows]

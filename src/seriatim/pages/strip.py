@@ -234,31 +234,26 @@ def joined(strips: Sequence[tuple[str, Strip]], caption: str = "") -> Strip:
         offsets.append(sum(len(row.tokens) for row in rows))
         rows += [row._replace(heading=f"{name}, {row.heading}" if row.heading else name) for row in strip.rows]
     by_name = [{(lens.group, lens.name): lens for lens in strip.lenses} for _, strip in strips]
-    lenses: list[Lens] = []
-    for key in by_name[0]:
-        same = [lenses_of[key] for lenses_of in by_name if key in lenses_of]
-        if len(same) < len(strips):
-            continue
-        values = [lens for lens in same if isinstance(lens, Values)]
-        links = [lens for lens in same if isinstance(lens, Links)]
-        if len(values) == len(strips):
-            lenses.append(_joined_values(values, offsets))
-        elif len(links) == len(strips):
-            blocks = [
-                Weights(block.rows, block.first_row + offset, block.first_column + offset)
-                for lens, offset in zip(links, offsets, strict=True)
-                for block in lens.weights
-            ]
-            lenses.append(replace(links[0], weights=blocks))
+    named = ([lenses[key] for lenses in by_name if key in lenses] for key in by_name[0])
+    lenses = [_joined(same, offsets) for same in named if len(same) == len(strips)]
     return Strip(rows, lenses, caption)
 
 
-def _joined_values(lenses: Sequence[Values], offsets: Sequence[int]) -> Values:
-    values, notes, details = list[float](), list[str](), list[Sequence[tuple[str, float]]]()
+def _joined(lenses: Sequence[Lens], offsets: Sequence[int]) -> Lens:
+    """Return one lens for the lenses of one name, whose tokens are moved by the offsets."""
+    if isinstance(lenses[0], Links):
+        blocks = [
+            Weights(block.rows, block.first_row + offset, block.first_column + offset)
+            for lens, offset in zip(lenses, offsets, strict=True)
+            for block in (lens.weights if isinstance(lens, Links) else ())
+        ]
+        return replace(lenses[0], weights=blocks)
+    values, notes, details, full = list[float](), list[str](), list[Sequence[tuple[str, float]]](), 0.0
     for lens, offset in zip(lenses, offsets, strict=True):
+        assert isinstance(lens, Values)
         gap, size = offset + lens.first - len(values), len(lens.values)
         values += [*[math.nan] * gap, *lens.values]
         notes += [*[""] * gap, *(lens.notes or [""] * size)]
         details += [*[()] * gap, *(lens.details or [()] * size)]
-    full = max(lens.full for lens in lenses)
+        full = max(full, lens.full)
     return replace(lenses[0], values=values, notes=notes, details=details, first=0, full=full)

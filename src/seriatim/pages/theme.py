@@ -16,6 +16,7 @@ import numpy as np
 from ..core.errors import UnavailableError
 from ..layers.registry import BUILT_IN
 from ..tasks import FITTED
+from .chart import Look
 from .palette import COLOURS, INK, PAPER, RULE, SOFT
 
 try:
@@ -30,8 +31,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
 """Dashes and marker of each colour."""
 
-Look = dict[str, Any]
-"""Options of Matplotlib for a line: ``axes.plot(x, y, **look)``."""
 _LOOK: Any = {
     "axes.edgecolor": SOFT,
     "axes.facecolor": "none",

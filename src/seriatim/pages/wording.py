@@ -50,7 +50,8 @@ def same_digits(numbers: Sequence[float]) -> list[str]:
     if not known:
         return ["0"] * len(numbers)
     after = max(0, 1 - math.floor(math.log10(known[(len(known) - 1) // 2])))
-    return [f"{number:,.{after}f}" for number in numbers]
+    least = 10.0**-after
+    return [f"{number:,.{after}f}" if not 0 < number < least / 2 else f"<{least:.{after}f}" for number in numbers]
 
 
 def rounded(number: float, digits: int = 3) -> str:

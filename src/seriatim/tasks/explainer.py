@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from ..core.state import State
 from ..counting.ngrams.orders_used import OrdersUsed
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.context_use import ContextExcess, ContextUse
+from ..evaluation.context_use import ContextExcess
 from ..evaluation.error_analysis import Mistakes
 from ..evaluation.token_scores import TokenLosses, TokenSurprisals
 from ..layers.positions import learned_positions
@@ -118,17 +119,12 @@ class LabelEffect:
     full: np.ndarray  # (labels,): P(label) for all tokens
     prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
     without: np.ndarray  # (tokens, labels): P(label) of the text without each token
-    blended: np.ndarray | None = None  # (labels,): P(label) of the run, if it answers with its simple baseline, too
+    answer: np.ndarray  # (labels,): P(label) of what the run answers, with its simple baseline if it has one
 
     @property
     def predicted(self) -> int:
         """Index of the label that is most likely for the network alone."""
         return int(self.full.argmax())
-
-    @property
-    def answer(self) -> np.ndarray:
-        """P(label) of what the run answers ``(labels,)``."""
-        return self.full if self.blended is None else self.blended
 
     def bits(self) -> np.ndarray:
         """Return by how much each token raises log₂ P(predicted label), compared with the text without it."""
@@ -142,68 +138,43 @@ class SearchResult(NamedTuple):
 
     text: str
     log_probability: float  # of the answer with its end, in nats
-    source_tokens: Sequence[str] = ()  # names of the tokens
-    target_tokens: Sequence[str] = ()  # names of the tokens, the end included
-    weights: Sequence[Sequence[float]] = ()  # attention of each target token to each source token; empty if unknown
 
 
 class TextOrders(NamedTuple):
-    """Which orders of an n-gram model each token of a text is predicted from.
+    """Which orders of an n-gram model each token of a text is predicted from, and what its counts lack.
 
     The ``counts`` of the n-grams that end at each token and those of their contexts, ``(orders, tokens)`` each, are
-    those of the training data; None where these are not read.
+    those of the training data; None where these are not read. For ``unseen`` see `counting.ngrams.unseen`.
     """
 
     tokens: list[str]  # names
     used: OrdersUsed
     counts: tuple[np.ndarray, np.ndarray] | None
-
-
-class StateReader(NamedTuple):
-    """A way to read tokens and keep the state."""
-
-    initial: State  # for one text before its first token
-    read: Callable[[int, State], State]  # from a number of tokens and a state to the state after that many tokens
-    text: str = "a text"  # what is read
-    source: int = 0  # number of tokens of the source that a decoder attends to
-    after_source: Callable[[int], State] | None = None  # the initial state of a decoder by the length of the source
+    unseen: JsonObject
 
 
 # The interfaces
 
 
-class Excerpts(Protocol):
-    """Chooses the part of a text that is inspected."""
-
-    def excerpt(self, text: str) -> tuple[str, list[str]]:
-        """Return the part of a text that is inspected, and sentences on what is left out."""
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a text that are inspected."""
+Excerpt = Callable[[str], tuple[str, list[str]]]
+"""Returns the part of a text that is inspected, and sentences on what is left out."""
 
 
-class FirstLine(NamedTuple):
-    """Chooses the beginning of the first line that is not blank; ``notes_unknown`` if words may be read as unknown."""
+def first_line(text: str, *, tokenizer: Tokenizer, notes_unknown: bool = True) -> tuple[str, list[str]]:
+    """Return at most `MAX_LINE` tokens of the first line that is not blank, and sentences on what is left out.
 
-    tokenizer: Tokenizer
-    notes_unknown: bool = True
-
-    def excerpt(self, text: str) -> tuple[str, list[str]]:
-        """Return at most `MAX_LINE` tokens of the line."""
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
-        notes = []
-        if (count := len(lines)) > 1:
-            notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
-        if (tokens := len(self.tokenizer.encode(lines[0]))) > MAX_LINE:
-            notes.append(f"The line has {tokens:,} tokens; only the first {MAX_LINE:,} are inspected.")
-        text = _first_tokens(lines[0], self.tokenizer, MAX_LINE)
-        if self.notes_unknown:
-            notes += note_unknown(self.tokenizer, self.tokenizer.encode(text))
-        return text, notes
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a line."""
-        return len(self.tokenizer.encode(text))
+    Unknown words are counted if the model ``notes_unknown``: if it reads them as unknown.
+    """
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    notes = []
+    if (count := len(lines)) > 1:
+        notes.append(f"The text has {count:,} lines; only the first is inspected, since the run reads one line.")
+    if (tokens := len(tokenizer.encode(lines[0]))) > MAX_LINE:
+        notes.append(f"The line has {tokens:,} tokens; only the first {MAX_LINE:,} are inspected.")
+    text = _first_tokens(lines[0], tokenizer, MAX_LINE)
+    if notes_unknown:
+        notes += note_unknown(tokenizer, tokenizer.encode(text))
+    return text, notes
 
 
 def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
@@ -217,14 +188,7 @@ def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
 def note_unknown(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     """Return a sentence on the unknown tokens among ``ids``, if there are any."""
     unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
-    if not unknown:
-        return []
-    tokens = (
-        "One token is outside the vocabulary and is"
-        if unknown == 1
-        else f"{unknown:,} tokens are outside the vocabulary and are"
-    )
-    return [f"{tokens} read as <unk>."]
+    return [f"Outside the vocabulary, and read as <unk>: {unknown:,} of {len(ids):,} tokens."] if unknown else []
 
 
 class Examples(ABC, Generic[ModelT]):
@@ -256,6 +220,18 @@ class Examples(ABC, Generic[ModelT]):
     @abstractmethod
     def read(self, item: object) -> list[Example]:
         """Return what the model reads of a text, or of an item of `LabelledData.held_out`."""
+
+    def forward(self, batch: Sequence[Example]) -> Tensor:
+        """Run the model once over examples of one shape; not every model can be observed while it reads."""
+        raise NotOfferedError("this task offers no way to run its model")
+
+    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
+        """Return −log P ``(batch,)`` in nats of the target at one position of each example; differentiable.
+
+        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
+        one target for a whole text has one loss, whatever the position.
+        """
+        raise NotOfferedError("this task offers no losses of its targets")
 
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the names of the targets, in the order of their positions: by default, of one for the whole text."""
@@ -296,20 +272,6 @@ class Examples(ABC, Generic[ModelT]):
         return tuple(MASK if token >= tokenizer.vocabulary_size else tokenizer.describe(token) for token in ids)
 
 
-class Losses(Protocol):
-    """Runs the model over examples, and differentiates its loss."""
-
-    def forward(self, batch: Sequence[Example]) -> Tensor:
-        """Run the model once over examples of one shape."""
-
-    def place_losses(self, batch: Sequence[Example], places: Sequence[int]) -> Tensor:
-        """Return −log P ``(batch,)`` in nats of the target at one position of each example; differentiable.
-
-        The result is in float64, so that the gradient of an almost certain answer is not rounded to zero. A model with
-        one target for a whole text has one loss, whatever the position.
-        """
-
-
 class LabelledData(ABC):
     """Reads data with right answers. The source and the format of the data are those of `Reader.read`."""
 
@@ -342,13 +304,12 @@ class NotOfferedError(InputError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """What stands in place of a capability: what the task does not offer (``no embeddings``), or a whole sentence."""
+    """What stands in place of a capability: the sentence that says why it is missing."""
 
-    missing: str = ""
-    sentence: str = ""
+    sentence: str
 
 
-NO_STATE = Refusal(sentence="a model that reads from both sides keeps the whole text and has no state to measure")
+NO_STATE = Refusal("a model that reads from both sides keeps the whole text and has no state to measure")
 
 
 @dataclass(frozen=True)
@@ -358,9 +319,6 @@ class Wording:
     title: str = "model"  # what the model is called
     prediction: str = "the prediction"  # the distribution that `Explainer.predictions` returns
     correct: str = "answers correct"  # plural of correct answers
-    answer: str = "the answer"  # the answer whose probability `Explainer.context_use` measures
-    scores: str = "Surprisal"  # heading of the section on `Explainer.token_scores`
-    no_alignment: str = "the model has no decoder"  # why a search gives no alignment
 
 
 @dataclass(frozen=True)
@@ -372,32 +330,35 @@ class Explainer:
 
     explained: ExplainedModel
     wording: Wording = Wording()
-    excerpts: Excerpts | None = None  # None for the first line
-    who: str = ""  # who offers a capability or not, in sentences; by default the task
+    excerpt: Excerpt | None = None  # None for the first line
 
     # The text as the model reads it, and how it is differentiated
-    inputs: Examples | Refusal = Refusal("no examples to read")
-    losses: Losses | Refusal = Refusal("no way to run its model")
+    inputs: Examples | Refusal = Refusal("this task offers no examples to read")
 
     # What it predicts: ``(batch, predictions, outcomes)`` at the end of examples of one length
-    predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal("no distribution of its predictions")
-    token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal("no probabilities of single tokens")
-    label_effect: Callable[[str], LabelEffect] | None = None  # None if texts as a whole have no labels
-    search: Callable[[str, int], SearchResult] | Refusal | None = None  # with a beam; None if no answer is written
-    ngram_counts: Callable[[str], JsonObject] | Refusal | None = None  # see `counting.ngrams.unseen`
-    ngram_orders: Callable[[str, str | None], TextOrders] | Refusal | None = None  # of a text, counted in training data
+    predictions: Callable[[Sequence[Example]], Tensor] | Refusal = Refusal(
+        "this task offers no distribution of its predictions"
+    )
+    token_scores: Callable[[object], TokenSurprisals] | Refusal = Refusal(
+        "this task offers no probabilities of single tokens"
+    )
+    label_effect: Callable[[str], LabelEffect] | Refusal = Refusal("this task offers no labels of texts")
+    search: Callable[[str, int], SearchResult] | Refusal = Refusal("this task offers no translations")  # with a beam
+    ngram_orders: Callable[[str, str | None], TextOrders] | Refusal = Refusal("this model has no counts of n-grams")
+    """Of a text, and of the training data, in which its n-grams are counted."""
 
-    # The loss when only the last tokens are seen, of an item or of some data, and the losses of single tokens
-    context_use: Callable[[object], ContextUse] | Refusal = Refusal("no loss for shorter contexts")
-    context_excess: Callable[[str, str | None], ContextExcess] | Refusal = Refusal("no loss for shorter contexts")
-    token_losses: Callable[..., TokenLosses] | Refusal = Refusal("no losses of single tokens")
+    # The loss on some data when only the last tokens are seen, and the losses of single tokens
+    context_excess: Callable[[str, str | None], ContextExcess] | Refusal = Refusal(
+        "this task offers no loss for shorter contexts"
+    )
+    token_losses: Callable[..., TokenLosses] | Refusal = Refusal("this task offers no losses of single tokens")
 
     # Parts of the model; None for those of the layer that reads the inputs
     embeddings: Tensor | Refusal | None = None  # (vocabulary, size)
-    states: Callable[[], StateReader] | Refusal | None = None
+    states: Callable[[int], State] | Refusal | None = None  # after so many tokens; of a decoder, after such a source
 
     export: Callable[[], ExportedModel] | None = None  # functions that other programs run, and what they must know
-    labelled: LabelledData | Refusal = Refusal("no list of its mistakes")
+    labelled: LabelledData | Refusal = Refusal("this task offers no list of its mistakes")
 
     def require(self, capability: Capability | Refusal) -> Capability:
         """Return a capability.
@@ -406,8 +367,7 @@ class Explainer:
             NotOfferedError: it is missing.
         """
         if isinstance(capability, Refusal):
-            who = self.who or f"the task {self.explained.config.task}"
-            raise NotOfferedError(capability.sentence or f"{who} offers {capability.missing}")
+            raise NotOfferedError(capability.sentence)
         return capability
 
     @property
@@ -419,11 +379,11 @@ class Explainer:
     @property
     def searches(self) -> bool:
         """Whether answers are searched for with a beam."""
-        return self.search is not None and not isinstance(self.search, Refusal)
+        return not isinstance(self.search, Refusal)
 
-    def chosen_excerpts(self) -> Excerpts:
-        """Return what chooses the part of a text that is inspected."""
-        return self.excerpts or FirstLine(self.explained.vocabulary.tokenizer)
+    def inspected(self, text: str) -> tuple[str, list[str]]:
+        """Return the part of a text that is inspected, and sentences on what is left out."""
+        return (self.excerpt or partial(first_line, tokenizer=self.explained.vocabulary.tokenizer))(text)
 
     def examples(self, item: object) -> list[Example]:
         """Return what the model reads of a text or an item of `LabelledData.held_out`; see `Examples.fitting`."""
@@ -434,17 +394,17 @@ class Explainer:
         if self.embeddings is not None:
             return self.require(self.embeddings)
         embedding = input_embedding(self.model)
-        return self.require(Refusal("no embeddings") if embedding is None else embedding.weight)
+        return self.require(Refusal("this task offers no embeddings") if embedding is None else embedding.weight)
 
-    def state_reader(self) -> StateReader:
-        """Return a way to read tokens and keep the state: by default, zeros are read by the layer of the model."""
+    def state_after(self, tokens: int) -> State:
+        """Return the state after a number of tokens: by default, that of the layer of the model, which reads zeros."""
         if self.states is not None:
-            return self.require(self.states)()
-        layer = self.require(input_layer(self.model) or Refusal("no state"))
+            return self.require(self.states)(tokens)
+        layer = self.require(input_layer(self.model) or Refusal("this task offers no state"))
         if not layer.causal:
             self.require(NO_STATE)
-        zeros, width = layer.zeros, layer.input_size
-        return StateReader(layer.initial_state(1), lambda count, state: layer(zeros(1, count, width), state)[1])
+        state: State = layer(layer.zeros(1, tokens, layer.input_size))[1]
+        return state
 
     def exported(self) -> ExportedModel:
         """Return the functions that other programs run."""

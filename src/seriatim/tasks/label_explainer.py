@@ -20,7 +20,6 @@ from ..data.pairs import Side, encode_side
 from ..data.tables import Labelled
 from ..data.tokenizers import Tokenizer
 from ..data.word_forms import Spellings, WordForms
-from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items, evenly
 from ..evaluation.token_scores import token_text
 from ..layers.positions import learned_positions
@@ -33,16 +32,14 @@ from .explainer import (
     Examples,
     ExplainedModel,
     Explainer,
-    FirstLine,
     LabelEffect,
     LabelledData,
     Wording,
+    first_line,
     no_words,
 )
 
-WORDING = Wording(
-    title="classifier", prediction="the distribution of the label", correct="labels correct", answer="the label"
-)
+WORDING = Wording(title="classifier", prediction="the distribution of the label", correct="labels correct")
 
 
 def explain_classifier(explained: ExplainedModel[Classifier], reader: LabelledTextReader) -> Explainer:
@@ -51,12 +48,10 @@ def explain_classifier(explained: ExplainedModel[Classifier], reader: LabelledTe
     return Explainer(
         explained,
         WORDING,
-        FirstLine(examples.tokenizer),
+        functools.partial(first_line, tokenizer=examples.tokenizer),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         label_effect=examples.label_effect,
-        context_use=examples.context_use,
         export=lambda: label_forms(explained.model),
         labelled=LabelledTexts(explained, reader),
     )
@@ -132,10 +127,9 @@ class ClassifierExamples(Examples[Classifier]):
         prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
         without = self.probabilities([np.delete(ids, i) for i in range(size)])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
-        full, blended = self.probabilities([ids])[0], None
-        if self.explained.is_blended:
-            blended = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
-        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, blended)
+        full = self.probabilities([ids])[0]
+        answer = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
+        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, answer)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
         """Return P(label) of texts given as token ids ``(texts, labels)``, by the network alone."""
@@ -146,20 +140,12 @@ class ClassifierExamples(Examples[Classifier]):
         labels = np.zeros(len(texts), dtype=np.int64)
         return Documents(Side.join(texts), labels, self.vocabulary, strings=strings, forms=self.forms)
 
-    def context_use(self, item: object) -> ContextUse:
-        """Return −log P of the predicted label when only the last tokens of the text are seen."""
-        text = str(item)
-        ids, tokens = self.ids(text), len(self.tokenizer.encode(text))
-        limit, sizes = learned_positions(self.model) or len(ids), shorter_contexts(tokens)
-        probabilities = self.probabilities([ids[-min(size, limit) :] for size in (*sizes, len(ids))])
-        return answer_losses(sizes, probabilities[:, int(probabilities[-1].argmax())], tokens)
-
 
 @dataclass(frozen=True)
 class LabelledTexts(LabelledData):
-    """Reads labelled texts, and answers them as the run does."""
+    """Reads labelled texts, and answers them as the run does: by a network or a bag of n-grams."""
 
-    explained: ExplainedModel[Classifier]
+    explained: ExplainedModel[Classifier | Bag]
     reader: LabelledTextReader
 
     def rows(self, source: str, file_format: str | None) -> Iterator[Labelled]:
@@ -187,9 +173,9 @@ def explain_bag(explained: ExplainedModel[Bag], reader: LabelledTextReader) -> E
 
     It reads the characters of words outside the vocabulary of tokens, so that no text has unknown words.
     """
-    excerpts = FirstLine(explained.vocabulary.tokenizer, notes_unknown=False)
+    excerpt = functools.partial(first_line, tokenizer=explained.vocabulary.tokenizer, notes_unknown=False)
     effect = functools.partial(bag_effect, explained)
-    return Explainer(explained, WORDING, excerpts, label_effect=effect, labelled=BagData(explained, reader))
+    return Explainer(explained, WORDING, excerpt, label_effect=effect, labelled=LabelledTexts(explained, reader))
 
 
 def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
@@ -200,20 +186,8 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     variants = [words, *(words[:i] + words[i + 1 :] for i in range(len(words)))]
     probabilities = explained.model.probabilities([" ".join(variant) for variant in variants]).cpu().numpy()
     names = [f"{word} " for word in words]
-    return LabelEffect(names, list(explained.vocabulary.labels), probabilities[0], None, probabilities[1:])
-
-
-@dataclass(frozen=True)
-class BagData(LabelledData):
-    """Reads labelled texts, and answers them by a bag of n-grams."""
-
-    explained: ExplainedModel[Bag]
-    reader: LabelledTextReader
-
-    def mistakes(self, source: str, file_format: str | None) -> Mistakes:
-        """Return the mistakes; the figure of an item is the probability of its label."""
-        whole = self.reader.read(source, "test", self.explained.vocabulary, file_format=file_format)
-        return mistakes_of(self.explained.model, whole, whole.strings or ())
+    full, without = probabilities[0], probabilities[1:]
+    return LabelEffect(names, list(explained.vocabulary.labels), full, None, without, answer=full)
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:

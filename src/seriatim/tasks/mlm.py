@@ -38,7 +38,7 @@ from ..models.masked_language_model import Frame
 from ..models.probabilities import log_softmax, softmax
 from .data_files import declared_positions
 from .defaults import network_defaults, split_options
-from .explainer import MAX_LINE, Example, Examples, ExplainedModel, Explainer, Refusal, Wording
+from .explainer import MAX_LINE, Example, Examples, ExplainedModel, Explainer, Wording
 from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
 from .text import WindowReader
@@ -447,15 +447,11 @@ def explain_masked_model(
             prediction="the distribution of the last token, masked",
             correct="masked tokens predicted correctly by the top guess",
         ),
-        text,
+        text.excerpt,
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         token_scores=scores.token_scores,
         token_losses=scores.token_losses,
-        context_use=Refusal(
-            sentence="a masked model reads from both sides, so that there are no last k tokens before a gap"
-        ),
         export=lambda: export(explained),
         labelled=scores,
     )

@@ -1,6 +1,7 @@
 """What can be shown of taggers: how certain each tag is, and wrong tags."""
 
 import copy
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from ..data.conll import Sentence, untagged
 from ..data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus
-from ..evaluation.context_use import ContextUse, answer_losses, shorter_contexts
 from ..evaluation.error_analysis import MAX_ITEMS, AnsweredItem, Mistakes, compare_labels, evaluated_items, evenly
 from ..evaluation.token_scores import ALTERNATIVES, TokenScore, TokenSurprisals
 from ..layers.positions import learned_positions
@@ -24,9 +24,9 @@ from .explainer import (
     Examples,
     ExplainedModel,
     Explainer,
-    FirstLine,
     LabelledData,
     Wording,
+    first_line,
     no_words,
 )
 
@@ -43,15 +43,11 @@ def explain_tagger(explained: ExplainedModel[Tagger], read_sentences: ReadSenten
             title="tagger",
             prediction="the distribution of the last word's tag",
             correct="tags correct",
-            answer="the tag of the last word",
-            scores="Certainty of each tag",
         ),
-        FirstLine(explained.vocabulary.tokenizer, notes_unknown=not model.reads_spelling),
+        functools.partial(first_line, tokenizer=explained.vocabulary.tokenizer, notes_unknown=not model.reads_spelling),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         token_scores=examples.token_scores,
-        context_use=examples.context_use,
         export=(lambda: tag_forms(model)) if isinstance(model, Tagger) else None,
         labelled=TaggedData(explained, read_sentences),
     )
@@ -123,8 +119,8 @@ class TaggedExamples(Examples[Tagger]):
         ):
             probability = float(row[tag])
             likely = [(labels[other], value) for other, value in zip(others, values, strict=True)]
-            bits, rank = -math.log2(probability) if probability else math.inf, int((row > probability).sum()) + 1
-            tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, rank, likely))
+            bits = -math.log2(probability) if probability else math.inf
+            tagged.append(TokenScore(f"{word}/{labels[tag]} ", bits, likely))
         caption = (
             "Each word with its predicted tag, shaded by −log₂ P(tag): the stronger the shade, the less certain. "
             "Select a word to see the most likely tags."
@@ -132,19 +128,6 @@ class TaggedExamples(Examples[Tagger]):
         answers = tuple(labels[tag] for tag in tags)
         scale = ("certain", "uncertain")
         return TokenSurprisals(tagged, max(2, len(labels)), "words", caption, scale, answers=answers)
-
-    def context_use(self, item: object) -> ContextUse:
-        """Return −log P of the last word's tag when only the last words are seen."""
-        text = str(item)
-        words = text.split()
-        if not words:
-            raise no_words()
-        limit, sizes = learned_positions(self.model) or len(words), shorter_contexts(len(words))
-        with torch.no_grad():
-            batch = self.batch([words[-min(size, limit) :] for size in (*sizes, len(words))])
-            marginals = self.model.marginals(self.model(batch), batch.lengths)
-        last = marginals[torch.arange(len(marginals)), batch.lengths - 1].double().cpu().numpy()
-        return answer_losses(sizes, last[:, int(last[-1].argmax())], len(words))
 
 
 @dataclass(frozen=True)

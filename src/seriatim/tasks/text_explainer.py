@@ -3,9 +3,9 @@
 `TextScores` and `InspectedText` also serve masked language models (`seriatim.tasks.mlm`).
 """
 
-import itertools
+import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic
 
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.errors import EmptyError
-from ..core.json_object import JsonObject
 from ..core.state import State
 from ..counting.ngram import NGram
 from ..counting.ngrams.orders_used import count_occurrences, orders_used
@@ -28,9 +27,6 @@ from ..data.tokenizers import END, Tokenizer
 from ..evaluation.context_use import (
     READ,
     ContextExcess,
-    ContextUse,
-    by_context,
-    context_sizes,
     excess_losses,
     last_logits,
 )
@@ -61,9 +57,7 @@ from .explainer import (
     Explainer,
     LabelledData,
     ModelT,
-    NotOfferedError,
     Refusal,
-    StateReader,
     TextOrders,
     Wording,
     note_unknown,
@@ -96,10 +90,6 @@ class InspectedText:
         if len(ids) > self.max_tokens:
             notes.append(f"The text has {len(ids):,} tokens; only the first {self.max_tokens:,} are inspected.")
         return text, notes + note_unknown(self.tokenizer, ids)
-
-    def token_count(self, text: str) -> int:
-        """Return the number of tokens of a text that are inspected."""
-        return len(self.encode(text).ids)
 
     def encode(self, text: str) -> Corpus:
         """Return the tokens of a text that are inspected; unknown words are read as ``<unk>``.
@@ -187,7 +177,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         )
 
         # A reader should see the text itself, so that unknown tokens are shown as the words they stand for.
-        words = unknown_words(self.tokenizer, [text], corpus.ids)
+        words = unknown_words(self.tokenizer, text, corpus.ids)
         for position, word in words.items():
             scores[position] = scores[position]._replace(text=f"[{word}] ")
         if words:
@@ -195,7 +185,7 @@ class TextScores(LabelledData, Generic[ModelT]):
                 " Words in brackets are not in the vocabulary; the model reads and predicts all of them as <unk>."
             )
         in_order = [scores[position] for position in range(len(corpus.ids))]
-        return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption, counts_correct=True)
+        return TokenSurprisals(in_order, self.tokenizer.vocabulary_size, "tokens", caption)
 
     def token_losses(self, data: Corpus | Windows, train: Corpus | Windows) -> TokenLosses:
         """Return the losses of single tokens of a sample of a text; see `choose_sample`."""
@@ -346,7 +336,6 @@ def explain_language_model(explained: ExplainedModel[LanguageModel], read_corpus
     return replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
         export=lambda: language_forms(explained.model),
     )
@@ -360,35 +349,26 @@ def explain_ngrams(explained: ExplainedModel[TextModel], read_corpus: ReadCorpus
         logits = last_logits(explained.model, examples.with_boundary(batch))
         return token_log_probabilities(explained.model, logits).exp().unsqueeze(1)
 
-    def known_counts() -> NGram:
-        if counts is None:
-            raise NotOfferedError("the run does not count n-grams")
-        return counts
-
-    def ngram_counts(item: str) -> JsonObject:
-        model = known_counts()
-        lookups = model.look_up(text.encode(item).ids)
-        return sparsity(lookups, model.seen, model.vocabulary_size, impossible=0)
-
-    def ngram_orders(item: str, source: str | None) -> TextOrders:
-        model, ids = known_counts(), text.encode(item).ids[:MAX_ORDERS]
+    def ngram_orders(model: NGram, item: str, source: str | None) -> TextOrders:
+        ids = text.encode(item).ids
+        unseen = sparsity(model.look_up(ids), model.seen, model.vocabulary_size, impossible=0)
+        ids = ids[:MAX_ORDERS]
         names = [text.tokenizer.describe(token) for token in ids.tolist()]
         train = None if source is None else read_corpus(source, "train", explained.vocabulary).ids
         is_counted = train is not None and len(train) <= MAX_COUNTED
         found = count_occurrences(np.asarray(train), ids, model.order) if is_counted else None
-        return TextOrders(names, orders_used(model.table, ids), found)
+        return TextOrders(names, orders_used(model.table, ids), found, unseen)
 
-    return replace(
+    explainer = replace(
         _explain_causal(explained, read_corpus),
         inputs=examples,
         predictions=predictions,
-        ngram_counts=ngram_counts,
-        ngram_orders=ngram_orders,
         embeddings=Refusal(
-            sentence="an n-gram model has no embeddings: its counts treat every word as different from every other "
-            "word, so that nothing learned about one carries over to similar ones"
+            "an n-gram model has no embeddings: its counts treat every word as different from every other word, so "
+            "that nothing learned about one carries over to similar ones"
         ),
     )
+    return explainer if counts is None else replace(explainer, ngram_orders=functools.partial(ngram_orders, counts))
 
 
 def _inspected_text(explained: ExplainedModel[TextModel]) -> InspectedText:
@@ -400,17 +380,12 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
     model, text = explained.model, _inspected_text(explained)
     scores = CausalScores(explained, text, read_corpus)
 
-    def context_use(item: object) -> ContextUse:
-        corpus = text.encode(str(item))
-        sizes = context_sizes(len(corpus.ids))
-        return ContextUse(by_context(model, corpus.ids, sizes, ends=corpus.ends), len(corpus.ids))
-
     def context_excess(source: str, file_format: str | None) -> ContextExcess:
         corpus = read_corpus(source, "test", explained.vocabulary, file_format=file_format)
         return excess_losses(model, corpus)
 
-    def read(count: int, state: State) -> State:
-        return model.advance(torch.zeros(1, count, dtype=torch.long, device=model.device), state)
+    def state_after(tokens: int) -> State:
+        return model.advance(torch.zeros(1, tokens, dtype=torch.long, device=model.device), model.initial_state(1))
 
     return Explainer(
         explained,
@@ -419,12 +394,11 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
             prediction="the distribution of the next token",
             correct="tokens predicted correctly by the top guess",
         ),
-        text,
+        text.excerpt,
         token_scores=scores.token_scores,
         token_losses=scores.token_losses,
-        context_use=context_use,
         context_excess=context_excess,
-        states=lambda: StateReader(model.initial_state(1), read),
+        states=state_after,
         labelled=scores,
     )
 
@@ -432,16 +406,15 @@ def _explain_causal(explained: ExplainedModel[TextModel], read_corpus: ReadCorpu
 # Unknown words, so that a reader sees the text itself
 
 
-def unknown_words(tokenizer: Tokenizer, texts: Iterable[str], ids: Sequence[int] | np.ndarray) -> dict[int, str]:
+def unknown_words(tokenizer: Tokenizer, text: str, ids: Sequence[int] | np.ndarray) -> dict[int, str]:
     """Return the words that the tokens ``ids`` hold as unknown, by their position; empty if they cannot be told.
 
-    The ids are those of the texts, one after another, or the first of them; only as many texts are read as are needed.
+    The ids are those of the text, or the first of them.
     """
     if tokenizer.kind != "word" or tokenizer.unknown_id is None:
         return {}
     positions = [position for position, token in enumerate(ids) if token == tokenizer.unknown_id]
-    found = itertools.chain.from_iterable(_read_as_unknown(tokenizer, text) for text in texts)
-    words = list(itertools.islice(found, len(positions)))
+    words = _read_as_unknown(tokenizer, text)[: len(positions)]
     return dict(zip(positions, words, strict=True)) if len(words) == len(positions) else {}
 
 
@@ -456,7 +429,7 @@ def _read_as_unknown(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def named_unknown(tokenizer: Tokenizer, names: Sequence[str], line: str, ids: Sequence[int]) -> list[str]:
     """Return the names of the tokens of a line, with the words of the line in place of unknown tokens."""
-    words = unknown_words(tokenizer, [line], ids)
+    words = unknown_words(tokenizer, line, ids)
     return [f"[{words[position]}]" if position in words else name for position, name in enumerate(names)]
 
 

@@ -2,28 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.json_object import JsonObject
 from ..core.state import State
-from ..data.batches import padded
-from ..data.pairs import encode_side
 from ..data.tokenizers import END, Tokenizer
-from ..evaluation.context_use import ContextScore, ContextUse, shorter_contexts
 from ..evaluation.error_analysis import MAX_PAIRS, AnsweredItem, Mistakes, evaluated_items, evenly
 from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
 from ..evaluation.translation import translation_measures
-from ..layers.positions import learned_positions
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
 from ..models.probabilities import log_softmax, softmax
-from .answering import Sources, TranslationSettings, answer_limits, excluded_tokens, search_stepwise
+from .answering import excluded_tokens
 from .explainer import (
     NO_STATE,
     Example,
@@ -34,21 +28,18 @@ from .explainer import (
     ModelT,
     Refusal,
     SearchResult,
-    StateReader,
     Wording,
-    no_words,
 )
 from .paired import PairReader
 from .task import Predictor
 
-SOURCE_TOKENS = 20
-"""Tokens of the source that a decoder attends to while the size of its state is measured, if positions allow it."""
 WORDING = Wording(
     title="translator",
     prediction="the distribution of each token of the answer",
     correct="answers exactly correct",
-    answer="each token of the answer",
 )
+
+AT_ONCE = Refusal("a ctc run writes all of an answer at once, so that its tokens have no probabilities")
 
 
 @dataclass(frozen=True)
@@ -59,17 +50,14 @@ class TranslatedData(LabelledData):
     predictor: Predictor
     reader: PairReader
 
-    def answers(self, sources: Sequence[str], *, beam: int | None = None, alignments: bool = False) -> list[JsonObject]:
+    def answers(self, sources: Sequence[str], *, beam: int | None = None) -> list[JsonObject]:
         """Return the answers to some sources, as `Predictor.answer` does."""
-        model, vocabulary = self.explained.model, self.explained.vocabulary
-        return self.predictor.answer(model, vocabulary, sources, beam=beam, alignments=alignments)
+        return self.predictor.answer(self.explained.model, self.explained.vocabulary, sources, beam=beam)
 
     def search(self, text: str, beam: int) -> SearchResult:
-        """Return the answer of a search, with the weights of a decoder that has a single head of attention."""
-        (answer,) = self.answers([text], beam=beam, alignments=True)
-        names = answer.get("source_tokens", ()), answer.get("target_tokens", ())
-        weights = answer.get("alignment", ())
-        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"], *names, weights)
+        """Return the answer of a search."""
+        (answer,) = self.answers([text], beam=beam)
+        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"])
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of an answer is its chrF, 0 to 100."""
@@ -104,17 +92,14 @@ class TranslatedData(LabelledData):
 def explain_encoder_decoder(explained: ExplainedModel[EncoderDecoder], data: TranslatedData, longest: int) -> Explainer:
     """Compose what can be shown of an encoder-decoder, whose answers have ``longest`` tokens at most."""
     examples = DecodedExamples(explained, data)
-    answers = GreedyAnswers(examples, longest)
     return Explainer(
         explained,
-        replace(WORDING, no_alignment="the decoder has no attention"),
+        WORDING,
         inputs=examples,
-        losses=examples,
         predictions=examples.predictions,
-        token_scores=answers.token_scores,
+        token_scores=examples.token_scores,
         search=data.search,
-        context_use=answers.context_use,
-        states=lambda: decoder_states(explained),
+        states=lambda tokens: explained.model.encode(torch.zeros(1, tokens, dtype=torch.long, device=explained.device)),
         export=lambda: _with_facts(translation_forms(explained.model), explained, longest),
         labelled=data,
     )
@@ -126,9 +111,9 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
     return Explainer(
         explained,
         WORDING,
-        who="a ctc run writes all of an answer at once, and",
         inputs=examples,
-        losses=examples,
+        predictions=AT_ONCE,
+        token_scores=AT_ONCE,
         search=data.search,
         states=NO_STATE,
         export=lambda: _with_facts(aligned_forms(explained.model), explained, longest),
@@ -138,14 +123,8 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
 
 def explain_rules(explained: ExplainedModel[nn.Module], data: TranslatedData) -> Explainer:
     """Compose what can be shown of rules: answers and mistakes, since they read no tokens one after another."""
-    nothing = "inspect: rules have no states or probabilities to show; evaluate and predict show the answers"
-    return Explainer(
-        explained,
-        WORDING,
-        inputs=Refusal(sentence=nothing),
-        search=Refusal(sentence="inspect: rules have no attention, so there is no alignment to show"),
-        labelled=data,
-    )
+    nothing = Refusal("rules read no tokens one after another, so that they have no states or probabilities")
+    return Explainer(explained, WORDING, inputs=nothing, token_scores=nothing, labelled=data)
 
 
 def _with_facts(exported: ExportedModel, explained: ExplainedModel[ModelT], longest: int) -> ExportedModel:
@@ -154,22 +133,6 @@ def _with_facts(exported: ExportedModel, explained: ExplainedModel[ModelT], long
     facts: dict[str, object] = {"source": "tokenizer", "target": target, "longest": longest}
     facts |= {"excluded": list(excluded_tokens(explained.vocabulary.target))}
     return replace(exported, facts={**exported.facts, **facts})
-
-
-def decoder_states(explained: ExplainedModel[EncoderDecoder]) -> StateReader:
-    """Return a way to write zeros by the decoder, after a source of zeros."""
-    model, source = explained.model, min(SOURCE_TOKENS, learned_positions(explained.model) or SOURCE_TOKENS)
-
-    def ids(count: int) -> Tensor:
-        return torch.zeros(1, count, dtype=torch.long, device=explained.device)
-
-    def read(count: int, state: State) -> State:
-        return model.features(ids(count), state, None)[1]
-
-    def after_source(tokens: int) -> State:
-        return model.encode(ids(tokens))
-
-    return StateReader(after_source(source), read, f"the answer to a source of {source} tokens", source, after_source)
 
 
 # Pairs as models read them
@@ -232,6 +195,20 @@ class DecodedExamples(PairExamples[EncoderDecoder]):
         inputs, _, state = self._decoded(batch)
         return softmax(self.model(inputs, state)[0])
 
+    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
+        """Return the surprisal of each token of the answer, with its end."""
+        example = self.fitting(item)[0]
+        with torch.no_grad():
+            inputs, targets, state = self._decoded([example])
+            log_probabilities = log_softmax(self.model(inputs, state)[0][0]).cpu()
+        target, end = self.target_tokenizer, self.target_tokenizer.describe(END)
+        scores = score_tokens(target, log_probabilities, targets[0].cpu(), alternatives=alternatives, end=end)
+        caption = (
+            "The answer of beam search. Each token is shaded by −log₂ of its probability, given the source and the "
+            "answer so far; the last is the end symbol."
+        )
+        return TokenSurprisals(list(scores), target.vocabulary_size, "tokens of the answer", caption)
+
 
 class AlignedExamples(PairExamples[CTCTranslator]):
     """Pairs for a model that repeats the tokens of the source and writes at all positions at once."""
@@ -255,78 +232,3 @@ class AlignedExamples(PairExamples[CTCTranslator]):
     def target_names(self, example: Example) -> tuple[str, ...]:
         """Return the whole target as one name."""
         return (self.target_tokenizer.decode([token for token in example.targets if token != END]),)
-
-
-# Probabilities of the tokens of an answer
-
-
-class TokenizedAnswer(NamedTuple):
-    """An answer as ids ``tokens``, without its end, to a source ``(1, source_time)`` of ``lengths`` ``(1,)``."""
-
-    source: Tensor
-    lengths: Tensor
-    tokens: tuple[int, ...]
-
-    def shifted(self) -> tuple[Tensor, Tensor]:
-        """Return the inputs and the targets of the decoder, both ``(1, time)``."""
-        return torch.tensor([[END, *self.tokens]]), torch.tensor([[*self.tokens, END]])
-
-
-class GreedyAnswers:
-    """Scores the tokens of a given answer, or of the answer of greedy search."""
-
-    def __init__(self, examples: DecodedExamples, longest: int) -> None:
-        self.examples, self.longest, explained = examples, longest, examples.explained
-        self.model, self.vocabulary, self.device = explained.model, explained.vocabulary, explained.device
-
-    def of(self, item: object) -> TokenizedAnswer:
-        """Return a pair of texts as tokens, or the greedy answer to a source."""
-        if not isinstance(item, tuple):
-            return self.greedy(str(item))
-        (example,) = self.examples.fitting(item)
-        source = self.examples.tensors([example])[0].cpu()
-        return TokenizedAnswer(source, torch.tensor([len(example.inputs)]), example.targets[:-1])
-
-    def greedy(self, text: str) -> TokenizedAnswer:
-        """Return the greedy answer to a source; with learned positions, the source is cut to their number."""
-        positions, limit = learned_positions(self.model), self.longest
-        source, lengths = encode_side([text], self.examples.tokenizer).rows(np.array([0]))
-        if positions is not None:
-            source, lengths, limit = source[:, :positions], lengths.clamp(max=positions), min(limit, positions - 1)
-        excluded = excluded_tokens(self.vocabulary.target)
-        with torch.no_grad():
-            sources = Sources(source.to(self.device), lengths, answer_limits(lengths, limit), excluded)
-            (best,) = search_stepwise(self.model, sources, TranslationSettings(beam=1))
-        return TokenizedAnswer(source, lengths, best[0].tokens)
-
-    def token_scores(self, item: object, *, alternatives: int = ALTERNATIVES) -> TokenSurprisals:
-        """Return the surprisal of each token of the answer, with its end."""
-        answer = self.of(item)
-        inputs, targets = answer.shifted()
-        with torch.no_grad():
-            state = self.model.encode(answer.source.to(self.device), answer.lengths)
-            logits, _ = self.model(inputs.to(self.device), state)
-        log_probabilities = log_softmax(logits[0]).cpu()
-        target = self.vocabulary.target
-        scores = list(
-            score_tokens(target, log_probabilities, targets[0], alternatives=alternatives, end=target.describe(END))
-        )
-        caption = (
-            f"The answer{' of beam search' if isinstance(item, tuple) else ', found by greedy search'}. Each token is "
-            "shaded by −log₂ of its probability, given the source and the answer so far; the last is the end symbol."
-        )
-        return TokenSurprisals(scores, target.vocabulary_size, "tokens of the answer", caption)
-
-    def context_use(self, item: object) -> ContextUse:
-        """Return −log P per token of the answer when only the last tokens of the source are seen."""
-        answer = self.of(item)
-        ids, tokens = answer.source[0].numpy(), answer.source.shape[1]
-        if not len(ids):
-            raise no_words()
-        sizes = shorter_contexts(tokens)
-        lengths = np.minimum([*sizes, len(ids)], len(ids))
-        windows = torch.from_numpy(padded(ids, len(ids) - lengths, lengths)).to(self.device)
-        inputs, targets = (tensor.expand(len(windows), -1).to(self.device) for tensor in answer.shifted())
-        losses = self.model.token_losses(windows, torch.from_numpy(lengths), inputs, targets).double().mean(1)
-        keys: list[int | None] = [*sizes, None]
-        return ContextUse({key: ContextScore(float(loss)) for key, loss in zip(keys, losses, strict=True)}, tokens)
