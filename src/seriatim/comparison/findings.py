@@ -200,7 +200,7 @@ class Caveats:
     @property
     def busy_names(self) -> str:
         """The rows that other programs disturbed."""
-        return "the layers" if len(self.busy) == self.trained else listed(list(self.busy))
+        return "the layers" if 1 < len(self.busy) == self.trained else listed(list(self.busy))
 
     @property
     def machines(self) -> str:
