@@ -131,6 +131,10 @@ def test_charts_show_the_figures_of_the_rows() -> None:
     ]
 
 
+def test_smoothing_averages_neighbours_only() -> None:
+    assert charts._smoothed([3.0, 6.0, 9.0, 3.0]) == [3.0, 4.5, 6.0, 6.0]
+
+
 def test_neighbours_of_one_rank_are_joined() -> None:
     values = made_up(FEW)
     for row, rank in zip(values["rows"], (3, 1, 1), strict=True):

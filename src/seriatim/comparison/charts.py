@@ -15,6 +15,8 @@ from .tables import Column
 
 AGAINST = {"seconds": "training time (s)", "tokens": "tokens read", "step": "steps"}
 """Horizontal axes of the learning curves, and their names."""
+SMOOTHED = 3
+"""Validations of which a point of a smoothed learning curve is the mean."""
 WIDE = 3
 """Ratio of the largest to the smallest error above which its axis is logarithmic."""
 MIN_RATIO = 1.1
@@ -91,14 +93,15 @@ def learning(results: Results) -> list[PageBlock]:
     key = results.metric.key if results.metric.key in keys else next(iter(keys), "")
     name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
     choices = [
-        (sentence_case(against), chart)
+        (f"{sentence_case(against)}{', smoothed' * is_smooth}", chart)
+        for is_smooth in (False, True)
         for field, against in AGAINST.items()
-        if (chart := _curves(results, key, name, field, against))
+        if (chart := _curves(results, key, name, field, is_smooth=is_smooth))
     ]
     return [Switch(f"{sentence_case(name)} while training", choices)] if choices else []
 
 
-def _curves(results: Results, key: str, name: str, field: str, against: str) -> Chart:
+def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: bool) -> Chart:
     series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
     for row in results.rows:
         known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
@@ -106,6 +109,7 @@ def _curves(results: Results, key: str, name: str, field: str, against: str) -> 
         if row.counted and values:
             levels.append((row.title, values[-1]))  # a counted model is not trained by steps
         elif values and all(point.get(field) for point in known):
+            values = _smoothed(values) if is_smooth else values
             series.append(Series(row.layer, [float(point[field]) for point in known], values))
         else:
             missing.append(row.layer)
@@ -113,7 +117,14 @@ def _curves(results: Results, key: str, name: str, field: str, against: str) -> 
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
     y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
-    return Chart("", Axis(against, in_short), y, series, caption, levels, missing)
+    caption += f" Means of {SMOOTHED} validations." * is_smooth
+    return Chart("", Axis(AGAINST[field], in_short), y, series, caption, levels, missing)
+
+
+def _smoothed(values: Sequence[float]) -> list[float]:
+    """Average each value with those directly before it."""
+    windows = [values[max(0, i - SMOOTHED + 1) : i + 1] for i in range(len(values))]
+    return [sum(window) / len(window) for window in windows]
 
 
 def quality_against_cost(results: Results) -> list[PageBlock]:
