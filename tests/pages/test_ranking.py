@@ -17,7 +17,7 @@ def test_the_axis_is_as_wide_in_all_rows() -> None:
     """The column of the values has one width, that of the longest of them."""
     rows = [RankedRow("a", 0.5, "0.5"), RankedRow("b", 0.25, "0.2500 (0.2400–0.2600)", (0.24, 0.26))]
     assert Ranking("accuracy", rows).longest == len(rows[1].text)
-    (template,) = re.findall(r"\.ranking \.head, \.ranking \.row \{[^}]*grid-template-columns: ([^;]*);", page(rows))
+    (template,) = re.findall(r"\.ranking \.head, \.ranking \.ranked \{[^}]*grid-template-columns: ([^;]*);", page(rows))
     assert "content" not in template
     assert f"--text: {len(rows[1].text)}" in page(rows)
 
