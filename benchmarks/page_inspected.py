@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,7 @@ class Inspected:
     def __init__(self, folder: Path, body: Node) -> None:
         self.run = seriatim.load(folder)
         self.task = self.run.config.task
-        command = next(each.text for each in body.all("code") if each.text.startswith("seriatim inspect"))
-        words = shlex.split(command)
-        self.text = next((each.partition("=")[2] for each in words if each.startswith("--text=")), "")
+        self.text = read_text(body)
         self.lenses = [each for found in body.data("lenses") for each in found]
         file = folder.absolute().parent.parent / "results.json"
         self.row = self.data = self.values = None
@@ -55,6 +52,18 @@ class Inspected:
 
     def parameter_count(self) -> int:
         return sum(each.numel() for each in self.run.model.parameters())
+
+
+def read_text(body: Node) -> str:
+    """Return the text that was read, from the tokens of the strip, without symbols and tags."""
+    found = ""
+    for row in (row for strip in body.all("figure", "strip")[:1] for row in strip.all("div", "tokens")[:1]):
+        for each in row.children:
+            if isinstance(each, str):
+                found += each
+            elif each.attributes.get("dir") != "ltr":
+                found += each.attributes.get("data-text", each.text)
+    return found.replace("␣", " ").replace("↵", "\n").replace("\N{NO-BREAK SPACE}", " ").strip()
 
 
 def check_inspected(page: Checked, of: Inspected) -> None:
@@ -281,7 +290,7 @@ def check_answers(page: Checked, of: Inspected) -> None:
         strongest = min(range(len(details)), key=lambda i: details[i].get(answer, 0.0))
         for tile in page.body.all("dl", "tiles")[0].all("div"):
             if tile.all("dt")[0].text == "Strongest token":
-                page.text("tile: strongest token", tile.all("small")[0], [full, details[strongest].get(answer)])
+                page.text("tile: strongest token", tile.all("small")[0], [details[strongest].get(answer), full])
     page.done |= {id(each) for article in page.body.all("article") for each in article.walk()}
 
 
