@@ -11,8 +11,9 @@ with other resamples, and may differ by a fifth of the width.
 The script prints one line for each page: how many numbers were recomputed; how many were only found among the results,
 because they are a fact there, such as a size; how many it cannot recompute; the words unfolded; and what is wrong, each
 with the number that is shown and the recomputed one. With --verbose it names what it cannot recompute: gradients by
-lag, shares of open gates and counts of n-grams need the states of layers or the training text, and of these only what
-follows from other numbers of the page is checked, such as an equation from its factors. The exit code is 1 if a number
+lag and shares of open gates need the states within layers, and of these only what follows from other numbers of the
+page is checked, such as an equation from its factors; P of a search, and how many tokens a sample has, are not told
+elsewhere. The exit code is 1 if a number
 is wrong, if two pages of one run contradict each other, or if the page of a comparison has over 1,200 words unfolded.
 """
 

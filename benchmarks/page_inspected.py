@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,7 @@ class Inspected:
     def __init__(self, folder: Path, body: Node) -> None:
         self.run = seriatim.load(folder)
         self.task = self.run.config.task
-        command = next(each.text for each in body.all("code") if each.text.startswith("seriatim inspect"))
-        words = shlex.split(command)
-        self.text = next((each.partition("=")[2] for each in words if each.startswith("--text=")), "")
+        self.text = read_text(body)
         self.lenses = [each for found in body.data("lenses") for each in found]
         file = folder.absolute().parent.parent / "results.json"
         self.row = self.data = self.values = None
@@ -55,6 +52,18 @@ class Inspected:
 
     def parameter_count(self) -> int:
         return sum(each.numel() for each in self.run.model.parameters())
+
+
+def read_text(body: Node) -> str:
+    """Return the text that was read, from the tokens of the strip, without symbols and tags."""
+    found = ""
+    for row in (row for strip in body.all("figure", "strip")[:1] for row in strip.all("div", "tokens")[:1]):
+        for each in row.children:
+            if isinstance(each, str):
+                found += each
+            elif each.attributes.get("dir") != "ltr":
+                found += each.attributes.get("data-text", each.text)
+    return found.replace("␣", " ").replace("↵", "\n").replace("\N{NO-BREAK SPACE}", " ").strip()
 
 
 def check_inspected(page: Checked, of: Inspected) -> None:
@@ -260,6 +269,8 @@ def check_answers(page: Checked, of: Inspected) -> None:
         )
         page.done |= {id(each) for each in strip.walk()}
         return
+    if not page.body.all("article"):  # rules have no probabilities, and their page no answer
+        return
     shown = page.body.all("article")[0].all("p")[0].text.translate(ISOLATES)
     page.same("answer", shown.startswith(answer), True)
     if of.task == "classify":
@@ -281,7 +292,7 @@ def check_answers(page: Checked, of: Inspected) -> None:
         strongest = min(range(len(details)), key=lambda i: details[i].get(answer, 0.0))
         for tile in page.body.all("dl", "tiles")[0].all("div"):
             if tile.all("dt")[0].text == "Strongest token":
-                page.text("tile: strongest token", tile.all("small")[0], [full, details[strongest].get(answer)])
+                page.text("tile: strongest token", tile.all("small")[0], [details[strongest].get(answer), full])
     page.done |= {id(each) for article in page.body.all("article") for each in article.walk()}
 
 
@@ -344,26 +355,15 @@ def check_orders(page: Checked, of: Inspected) -> None:
         page.close(f"n-gram: probability at token {i}", float(parts[-1]), 2**-surprisal, 6e-3)
         page.same(f"n-gram: order at token {i}", int(note.split("-")[0]), int(lens["values"][i + 1]))
     trained, text = Trained(of), of.run.tokenizer.encode(of.text).tolist()
-    table = page.body.all("section")
-    rows = (
-        next(each for each in table if each.attributes.get("id") == "ngrams").all("table")[0].all("tbody")[0].all("tr")
-    )
-    for i, row in enumerate(rows):
-        cells = [each.text for each in row.children if isinstance(each, Node)]
-        page.same(f"n-gram: row {i}", f"{cells[1]}-gram; {cells[3]}; P = {cells[4]}", notes[i])
-        page.done |= {id(each) for each in row.walk()}
-        count, context = (int(each.replace(",", "")) for each in cells[3].split(" of "))
-        page.same(f"n-gram: {count} of {context}", count <= context, True)
-        size = int(cells[1])
-        counts = [trained.count(tuple(text[i + 1 - size : i + shift])) for shift in (1, 0)] if i + 1 >= size else None
-        if counts:
-            page.same(
-                f"n-gram: counts at token {i}",
-                [count, context],
-                [counts[0], counts[1] if size > 1 else of.run.summary["tokens"]],
-            )
-        else:
+    for i, note in enumerate(notes):
+        size, known = int(note.split("-")[0]), re.search(r"; ([\d,]+) of ([\d,]+);", note)
+        if known is None or i + 1 < size:
             page.unknown["counts of n-grams that begin before the text"] += 2
+            continue
+        ngram = tuple(text[i + 1 - size : i + 1])
+        context = trained.count(ngram[:-1]) if size > 1 else of.run.summary["tokens"]
+        shown = [int(each.replace(",", "")) for each in known.groups()]
+        page.same(f"n-gram: counts at token {i}", shown, [trained.count(ngram), context])
 
 
 class Trained:

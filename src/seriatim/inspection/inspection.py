@@ -33,7 +33,7 @@ from .recording import top_layers
 from .together import PAGE, Inspection, check_together, distinct_names, page_name, write_together
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
-NOT_INTERPRETED = "The model is worse than a simpler one, so that what follows explains no ability of it."
+NOT_INTERPRETED = "The model is not better than a simpler one, so that what follows explains no ability of it."
 
 
 class SectionSpec(NamedTuple):
