@@ -4,17 +4,16 @@
 
 A folder is a comparison (its ``report.html``, and ``inspect.html`` of it and of its runs) or a single run (its
 ``inspect.html``). Numbers are read out of the HTML, and recomputed from ``results.json``, ``rows/`` and the run by code
-that calls nothing that writes pages; see ``page_compared.py``, ``page_drawn.py``
-and ``page_inspected.py``. Ends of intervals are compared
-with other resamples, and may differ by a fifth of the width.
+that calls nothing that writes pages; see ``page_compared.py``, ``page_drawn.py`` and ``page_inspected.py``. Ends of
+intervals are compared with other resamples, and may differ by a fifth of the width.
 
 The script prints one line for each page: how many numbers were recomputed; how many were only found among the results,
 because they are a fact there, such as a size; how many it cannot recompute; the words unfolded; and what is wrong, each
 with the number that is shown and the recomputed one. With --verbose it names what it cannot recompute: gradients by
 lag and shares of open gates need the states within layers, and of these only what follows from other numbers of the
 page is checked, such as an equation from its factors; P of a search, and how many tokens a sample has, are not told
-elsewhere. The exit code is 1 if a number
-is wrong, if two pages of one run contradict each other, or if the page of a comparison has over 1,200 words unfolded.
+elsewhere. The exit code is 1 if a number is wrong, if two pages of one run contradict each other, or if the page of a
+comparison has over 1,200 words unfolded.
 """
 
 import argparse

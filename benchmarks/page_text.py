@@ -161,6 +161,8 @@ class Checked:
             self.wrong.append((where, text.strip()[:160], [float(f"{value:.5g}") for value in known]))
         for (value, step, raw), right in zip(shown, known, strict=False):
             self.count += 1
+            if f"<{raw}" in text and right < value:  # a value that has no digit among those of its column
+                continue
             if abs(value - right) > 0.501 * step + 1e-9 * abs(right):
                 self.wrong.append((where, f"{raw} in {text.strip()[:80]!r}", right))
 
