@@ -22,10 +22,12 @@ from distance import READING
 
 import seriatim
 from seriatim.data.synthetic import generate
-from seriatim.inspection.gradient_flow import REACH_FRACTION, LayerFlow, gradient_flow
+from seriatim.inspection.gradient_flow import LayerFlow, gradient_flow
 
 LAYERS = {"rnn": "Elman", "lstm": "LSTM", "gru": "GRU", "transformer": "Transformer"}
 TEXTS = 32
+
+REACH_FRACTION = 0.01  # of the norm at lag 1, below which the gradient no longer counts
 
 
 def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:

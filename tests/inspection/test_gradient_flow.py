@@ -12,9 +12,7 @@ import seriatim
 from seriatim.core.contract import SequenceLayer
 from seriatim.core.state import with_children
 from seriatim.inspection.gradient_flow import (
-    MIN_LAGS,
     FlowCurve,
-    GradientFlow,
     LayerFlow,
     band,
     equal_windows,
@@ -22,12 +20,9 @@ from seriatim.inspection.gradient_flow import (
     gradient_flow,
     gradient_flow_chart,
     norms_by_lag,
-    reach,
-    reach_tile,
 )
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.pages.chart import Chart
-from seriatim.pages.opening import Tiles
 from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
@@ -121,7 +116,6 @@ def test_nothing_reaches_beyond_a_window() -> None:
     norms = only(layer, randn(BATCH, TIME, 4), randn(6))
     assert bool((norms[:, :3] > 0).all())
     assert not norms[:, 3:].any()
-    assert reach(norms.mean(0).tolist(), fraction=0) == 3
 
 
 def test_a_layer_that_is_not_causal_passes_nothing_on() -> None:
@@ -150,33 +144,14 @@ def test_parameters_and_their_gradients_do_not_change() -> None:
     assert all(parameter.grad is None for parameter in layer.parameters())
 
 
-def test_reach_is_the_last_lag_whose_lower_bound_is_above_a_hundredth() -> None:
-    assert reach([1.0, 0.5, 0.0099, 0.2, 0.001]) == 4
-    assert reach([1.0, 0.5]) == 2
-    assert reach([1.0, math.inf, math.nan]) == 2
-    assert reach([0.01, 0.001]) == reach([]) == 0
-
-
-def test_the_reach_of_few_uncertain_windows_is_short() -> None:
+def test_the_band_of_few_unequal_windows_is_wide() -> None:
     """One window of many with a long reach moves the mean, but not the lower bound of the band."""
     falling, long = 0.05 ** torch.arange(20.0), torch.ones(20)
     norms = [falling] * 15 + [long]
     assert torch.stack(norms).mean(0)[-1] > 0.01
     low, high = band(norms)
-    assert (reach(low), reach(high)) == (2, 20)
+    assert low[-1] < 1e-9 < 0.01 < high[-1]
     assert low[0] == high[0] == 1
-
-
-def test_the_tile_names_the_layer_that_reaches_furthest() -> None:
-    def curve(low: list[float]) -> FlowCurve:
-        return FlowCurve([1.0] * 20, (low, [1.0] * 20))
-
-    short, full = curve([1.0] * 3 + [0.0] * 17), curve([1.0] * 20)
-    flow = GradientFlow([LayerFlow("a", short, short), LayerFlow("b", full, short)], 4, 20)
-    tile = reach_tile(flow)
-    assert tile.value == "≥ 20"
-    assert tile.note.endswith("before training 3")
-    assert reach_tile(GradientFlow(flow.layers, 4, MIN_LAGS - 1)) is None, "too few lags"
 
 
 def test_before_and_after_a_training(texts: dict[str, str], tmp_path: Path) -> None:
@@ -206,9 +181,8 @@ def test_short_texts_are_measured_on_held_out_data_or_not_at_all(texts: dict[str
     with refused("empty"):
         flow_section(prepare(run, "t", **given))
     run = seriatim.train(config)
-    tiles, chart, *_ = flow_section(prepare(run, "the cat sees it .", **given)).blocks
+    chart, *_ = flow_section(prepare(run, "the cat sees it .", **given)).blocks
     assert "the held-out data" in chart.caption
-    assert isinstance(tiles, Tiles)
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-lines", "mlm", "classify", "tag", "seq2seq"])
@@ -258,7 +232,6 @@ def test_the_chart_has_both_curves_relative_to_the_first_lag() -> None:
     assert math.isnan(trained.y[-1]), "below the smallest number that is drawn"
     assert trained.intervals[3] == pytest.approx((0.125, 0.125)), "all windows fall alike"
     assert all(math.isnan(value) for value in fresh.y), "the first norm is zero"
-    assert curve.reach == 7, "0.5 ** 7 is below 1 %"
 
 
 def test_an_exploding_gradient_is_drawn_as_far_as_it_is_finite() -> None:

@@ -103,6 +103,16 @@ def test_a_figure_without_values_is_nothing() -> None:
     assert chart()
 
 
+@pytest.mark.parametrize("value", [1e101, 1e300, 1.7e308, math.inf, math.nan])
+def test_a_value_that_cannot_be_drawn_leaves_a_gap(value: float) -> None:
+    huge = Series("gru", [1.0, 2.0], [value, 2.0], intervals=[(value / 2, value), (1.0, 3.0)])
+    figure = Chart("t", Axis("x"), Axis("y"), [huge], levels=[("level", value)])
+    (line,) = data_of(figure)["plots"][0]["lines"]
+    assert (line["y"], line["y_intervals"]) == ([None, 2], [None, [1, 3]])
+    assert bool(figure)
+    assert not Chart("t", Axis("x"), Axis("y"), [Series("gru", [1.0], [value])])
+
+
 def test_a_page_has_every_figure_wide_and_narrow_with_unique_ids() -> None:
     html = page_of(
         chart(), chart(missing=["mamba"]), heat_map(3), Switch("S", [("time", chart()), ("tokens", chart())])

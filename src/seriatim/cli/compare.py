@@ -56,7 +56,8 @@ def compare(options: argparse.Namespace) -> None:
     finish(comparison, reporter, report=report, as_json=options.json)
     if comparison.failures:
         reasons = {failure["layer"]: failure["reason"] for failure in comparison.failures}
-        listed = ", ".join(f"{layer} ({reason})" for layer, reason in reasons.items())
+        told = not (options.quiet or options.json)  # when it failed
+        listed = ", ".join(layer if told else f"{layer} ({reason})" for layer, reason in reasons.items())
         retry = f"to retry: {shlex.join(['seriatim', 'compare', '--resume', str(comparison.folder)])}"
         if all(reason.startswith("--") for reason in reasons.values()):  # an option that --resume cannot change
             retry = "start again with --overwrite"

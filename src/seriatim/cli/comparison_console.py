@@ -1,9 +1,7 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
-import shlex
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
@@ -19,6 +17,8 @@ from ..tasks import FITTED
 from ..training.reporting import duration
 from .console import ProgressLine, show, table_of
 
+MAX_LINES = 6
+"""Lines below the table, with that of the report; of many warnings the gravest are told, and the report has all."""
 REPORT_PACKAGES = ("matplotlib", "jinja2")
 """The packages that a report needs."""
 
@@ -59,8 +59,8 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         self.say(f"{name}: {figure}{steps} in {duration(row.training_seconds)}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
-        """Print why there is no row."""
-        self.say(f"{layer}{f', seed {seed}' if self.several else ''}: failed: {reason}")
+        """Print why there is no row, once and at once."""
+        self.say(f"✗ {layer}{f', seed {seed}' if self.several else ''}  {reason}")
 
     def show(self, progress: ComparisonProgress, *, at_once: bool = False) -> None:
         """Show what is being trained, the time left in total, and the best row so far."""
@@ -104,7 +104,7 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
     if as_json:
         print(to_json(comparison.results))
     elif not console.quiet:
-        print_results(comparison.results, comparison.folder)
+        print_results(comparison.results)
     if report:
         from ..comparison.comparison_page import write_report
 
@@ -114,7 +114,7 @@ def finish(comparison: Comparison, console: ComparisonConsole, *, report: bool, 
             console.say(f"report.html was not written: {error}")
 
 
-def print_results(values: JsonMapping, folder: Path) -> None:
+def print_results(values: JsonMapping) -> None:
     """Print the table of a comparison, best first, and what it shows in at most six lines."""
     results = Results(values)
     ran = [row for row in results.ranked if not row.failed]
@@ -125,19 +125,15 @@ def print_results(values: JsonMapping, folder: Path) -> None:
             table.add_row(row.title, *(column.cells(row) for column in columns))
         show(table)
     _print_widths(results)
-    for row in results.rows:
-        if reason := row.failed or row.note:
-            again = shlex.join(["seriatim", "compare", "--resume", str(folder)])
-            print(printable(f"✗ {row.layer}  {reason}; to retry: {again}"))
-
     # What the table shows, what to know before trusting it, and what it rests on.
     verdict, setup = Verdict(results), Setup(results)
     lines = [(name, statement.of(verdict)) for name, statement in CONSOLE if statement.when(verdict)]
     width = max((len(name) for name, _ in lines), default=0)
     for name, text in lines:
         print(printable(f"{name:<{width}}  {text}"))
-    if warnings := warnings_of(results, on_console=True):
-        print(printable(f"! {' '.join(warnings)}"))
+    warnings = warnings_of(results, on_console=True)
+    for warning in warnings[: max(1, MAX_LINES - 2 - len(lines))]:
+        print(printable(f"! {warning}"))
     print(printable(f"{setup.seeds}, measured on {setup.measured_on}"))
 
 

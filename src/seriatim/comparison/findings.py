@@ -31,6 +31,7 @@ class Verdict:
         metric, degree: the name of the metric, and ``highest`` or ``lowest``, whichever is better.
         best, trained: the best row, and the best of those that were trained by steps.
         next: the best row that differs significantly from the best one.
+        others, worse: how many other rows there are, and how many of them are significantly worse.
         equals: the best row, and those that were tested against it and do not differ significantly.
         best_value, trained_value: the metric with its interval.
         next_gap, trained_gap: how much worse than the best one.
@@ -47,6 +48,7 @@ class Verdict:
         self.best = next(iter(results.measured), None)
         self.trained = next(iter(results.trained), None)
         self.next = next((row for row in results.measured if row.differs), None)
+        self.others, self.worse = len(results.measured) - 1, sum(row.differs for row in results.measured)
         self.equals = [row for row in results.measured if row is self.best or row.is_tied]
         self.best_value = value_text(results, self.best)
         self.trained_value = value_text(results, self.trained)
@@ -63,8 +65,8 @@ class Verdict:
 
     @property
     def is_decided(self) -> bool:
-        """Whether one row is better than all the others that it was tested against."""
-        return self.next is not None and len(self.equals) == 1
+        """Whether one row is better than all the others, by tests."""
+        return self.others > 0 and self.others == self.worse
 
     @property
     def equal_names(self) -> str:
@@ -96,8 +98,12 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}{cost}.",
     ),
     Statement(
-        lambda v: v.is_equal_budget and len(v.equals) == 1 and v.next is None,
-        "{best.layer} has the {degree} {metric}: {best_value}{cost}. It was tested against no other layer.",
+        lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) == 1 and not v.is_decided,
+        "{best.layer} has the {degree} {metric}: {best_value}{cost}.",
+    ),
+    Statement(
+        lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
+        "It was tested against {worse} of the {others} others.",
     ),
     Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
 )
@@ -128,14 +134,11 @@ def is_equal_budget(results: Results) -> bool:
 
 
 def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
-    known = sorted(
-        (row for row in equals if row.milliseconds_spread), key=lambda row: row.milliseconds_per_token or 0.0
-    )
+    known = [row for row in equals if row.milliseconds_spread]
+    known.sort(key=lambda row: row.milliseconds_per_token or 0.0)
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
-    others = min(
-        row.milliseconds_spread[0] for row in known[1:]
-    )  # the second one may have a narrower range than a third
+    others = min(row.milliseconds_spread[0] for row in known[1:])  # the second may have a narrower range than a third
     return known[0] if known[0].milliseconds_spread[1] < others else None
 
 
@@ -151,7 +154,8 @@ class Caveats:
         repeat: the option that gives every layer the same budget: the fewest tokens that a trained layer has read.
         below_baseline: the trained rows that are significantly worse than the simple baseline.
         below_simplest: the rows whose interval does not lie on the better side of the simplest prediction.
-        failed, lacking: the rows that failed, and those without a rank because a seed is missing.
+        failed, unmeasured, lacking: the rows that failed, those without a finite value of the metric, and those without
+            a rank because a seed is missing.
         busy: the processors that other programs used while a row was trained, for the rows that this disturbed.
         kinds: the rows by the machine that trained them.
         at_once: the largest number of trainings at the same time on one machine.
@@ -181,6 +185,7 @@ class Caveats:
         self.below_baseline = "" if told else _names(below, trained)
         self.below_simplest = listed(_below_simplest(results))
         self.failed = listed([row.layer for row in results.rows if row.failed])
+        self.unmeasured = listed([row.layer for row in results.ran if row.value(results.metric.key) is None])
         self.lacking = listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking])
         self.processors = int(machine.get("processors") or machine.get("cores") or 1)
         # Other programs take nothing from a training as long as there are processors for both.
@@ -221,6 +226,7 @@ WARNINGS: Sequence[Statement[Caveats]] = (
         "Not clearly better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
     ),
     FAILED,
+    Statement(lambda c: bool(c.unmeasured), "Without a finite value: {unmeasured}."),
     Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
     Statement(
         lambda c: bool(c.busy),
@@ -365,12 +371,25 @@ def _names(chosen: Sequence[str], rows: Sequence[ResultRow]) -> str:
 
 
 def value_text(results: Results, row: ResultRow | None) -> str:
-    """Return the metric of a row with its interval: ``36.7 (34.8–38.6)``."""
+    """Return the metric of a row with its interval, with the digits of all rows: ``36.7 (34.8–38.6)``."""
     if row is None:
         return ""
-    bounds, metric = row.interval(results.metric.key), results.metric
-    value = metric.written(results.of(row), bounds)
-    return value if bounds is None else f"{value} ({'–'.join(metric.written(end, bounds) for end in bounds)})"
+    bounds, digits = row.interval(results.metric.key), shown_digits(results, results.metric)
+    value, *ends = (written(number, digits) for number in (results.of(row), *(bounds or ())))
+    return f"{value} ({'–'.join(ends)})" if ends else value
+
+
+def shown_digits(results: Results, metric: Metric) -> int:
+    """Return the digits after the point of a figure of all rows: those that the interval in the middle supports.
+
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    """
+    supported = sorted(
+        supported_digits(*ends, metric.digits) for row in results.ran if (ends := row.interval(metric.key))
+    )
+    least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
+    enough = min(0, 1 - math.floor(math.log10(least)))
+    return max(supported[len(supported) // 2], enough) if supported else metric.digits
 
 
 def gap_text(results: Results, test: JsonMapping) -> str:

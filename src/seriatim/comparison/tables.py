@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ..evaluation.intervals import Metric, supported_digits, written
 from ..pages.page import Cell, Table
 from ..pages.wording import in_bytes, in_time, rounded, same_digits, sentence_case, short_name
-from .findings import Caveats, same_conditions, tested_metric
+from .findings import Caveats, same_conditions, shown_digits, tested_metric
 from .results import ResultRow, Results
 
 MISSING = "–"
@@ -106,15 +106,8 @@ def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
 
 
 def metric_column(results: Results, metric: Metric) -> Column:
-    """Return the column of a figure, written with the digits that the interval in the middle supports.
-
-    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
-    """
-    bounds = [ends for row in results.ran if (ends := row.interval(metric.key))]
-    supported = sorted(supported_digits(*ends, metric.digits) for ends in bounds)
-    least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
-    enough = min(0, 1 - math.floor(math.log10(least)))
-    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
+    """Return the column of a figure."""
+    digits = shown_digits(results, metric)
     return Column(
         metric.name,
         lambda row: row.value(metric.key),
@@ -258,7 +251,11 @@ def tests_table(results: Results) -> Table:
     """Return how the intervals were computed, and how two layers were compared."""
     how = results.section("interval")
     count = f"{how['count']:,} " if how.get("count") else ""
-    rows = [["95 % interval", f"{how['method']} of {count}{how['over']}"]] if how else []
+    rows = (
+        [["95 % interval", f"{how['method']} of {count}{how['over']}; Wilson's where a fraction is 0 or 1"]]
+        if how
+        else []
+    )
     if results.is_tested:
         seeds = " The items of all seeds are resampled together." if len(results.seeds) > 1 else ""
         paired = (

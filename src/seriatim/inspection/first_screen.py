@@ -9,6 +9,7 @@ from ..pages.opening import Banner, Tile, Tiles
 from ..pages.page import PageBlock, Samples
 from ..pages.statements import told
 from ..pages.strip import Lens, Strip
+from ..tasks.explainer import Refusal
 from .context_section import context_tiles
 from .influence import link_lenses
 from .inspected_run import InspectedRun
@@ -79,6 +80,8 @@ def first_screen(inspected: InspectedRun) -> FirstScreen:
     tiles = [*([reading.bits.tile] if reading.bits and reading.bits.size else []), *reading.tiles]
 
     # Nothing of a model that is worse than a simple one is interpreted; its page says what it predicts.
+    if below is not None and not isinstance(inspected.explainer.label_effect, Refusal):
+        lenses, tiles = [], []
     if below is None:
         tiles += context_tiles(inspected)
         try:

@@ -30,12 +30,10 @@ from ..core.state import state_leaves
 from ..evaluation.intervals import BOUNDS, RESAMPLES
 from ..layers.positions import learned_positions
 from ..pages.chart import Axis, Chart, Look, Series, Switch
-from ..pages.opening import Tile, Tiles
-from ..pages.page import Folded, PageBlock, Prose
+from ..pages.page import Folded, Prose
 from ..pages.palette import SOFT
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
-from ..pages.wording import percent
 from ..runs.run import Run
 from ..tasks.explainer import Example, Examples, Explainer
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -47,8 +45,6 @@ MIN_LAGS, MIN_WINDOWS = 16, 4
 """Lags and windows that are wanted, at least; windows of a shorter text are shorter or fewer."""
 BATCH, GROWING_BATCH = 16, 2
 """Windows differentiated at once; fewer if states grow, since the states of all steps are held until then."""
-REACH_FRACTION = 0.01
-"""Fraction of the norm at lag 1 that counts as reached."""
 SMALLEST = 1e-7
 """The smallest relative norm that is drawn."""
 CANDIDATES = 200
@@ -122,11 +118,6 @@ class FlowCurve:
         first = self.norms[0] or math.nan
         return [norm / first if math.isfinite(norm) else math.nan for norm in self.norms]
 
-    @property
-    def reach(self) -> int | None:
-        """The reach in steps, see `reach`; None without a band."""
-        return None if self.band is None else reach(self.band[0])
-
 
 @dataclass(frozen=True)
 class LayerFlow:
@@ -149,15 +140,6 @@ class GradientFlow:
     lags: int
     length: int = 0
     source: str = "the given text"
-
-
-def reach(low: Sequence[float], *, fraction: float = REACH_FRACTION) -> int:
-    """Return the largest lag at which the lower bound of the relative norm is above a fraction; 0 if there is none.
-
-    Up to there, a loss depends measurably on what the layer passed on. It does not say what the layer remembers, nor
-    what it can learn by another path.
-    """
-    return max((lag for lag, bound in enumerate(low, 1) if bound > fraction), default=0)
 
 
 def band(rows: Sequence[Tensor]) -> tuple[list[float], list[float]] | None:
@@ -347,24 +329,7 @@ def flow_section(inspected: InspectedRun) -> SectionBody:
     charts = [(each.name, gradient_flow_chart(each, caption, architecture=inspected.layer)) for each in result.layers]
     drawn = Switch("Gradient against distance", charts, "in") if len(charts) > 1 else charts[0][1]
     meaning = Folded("What this shows", [Prose(MEANING)])
-    tile = reach_tile(result)
-    number: list[PageBlock] = [] if tile is None else [Tiles([tile])]
-    return SectionBody([*number, drawn, meaning])
-
-
-def reach_tile(result: GradientFlow) -> Tile | None:
-    """Return the reach of the layer that reaches furthest; None without intervals, or with few lags."""
-    known = [layer for layer in result.layers if layer.trained.reach is not None and layer.fresh.reach is not None]
-    if not known or result.lags < MIN_LAGS:
-        return None
-
-    def furthest(curves: Sequence[FlowCurve]) -> str:
-        steps = max(curve.reach or 0 for curve in curves)
-        return f"≥ {steps:,}" if steps >= result.lags else f"{steps:,}"
-
-    before = furthest([layer.fresh for layer in known])
-    note = f"the largest k at which the 95 % band is above {percent(REACH_FRACTION)}; before training {before}"
-    return Tile("Gradient reach, steps back", furthest([layer.trained for layer in known]), note=note)
+    return SectionBody([drawn, meaning])
 
 
 def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: str = "") -> Chart:
@@ -380,14 +345,13 @@ def gradient_flow_chart(layer: LayerFlow, caption: str = "", *, architecture: st
     ]
     drawn = [value for each in series for value in each.y if math.isfinite(value)]
     drawn += [end for each in series for ends in each.intervals if ends for end in ends]
-    limits = (min(0.8 * REACH_FRACTION, *drawn), 1.2 * max(drawn)) if drawn else None
+    limits = (0.8 * min(drawn), 1.2 * max(drawn)) if drawn else None
     return Chart(
         layer.name,
         Axis("k, steps back", "{:,.0f}".format),
         Axis("norm of ∂loss/∂h, relative to k = 1", "{:g}".format, is_log=True, limits=limits),
         series,
         caption,
-        [("1 %", REACH_FRACTION)],
     )
 
 

@@ -6,10 +6,13 @@ several figures of which a page shows one.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .wording import in_short
+
+FURTHEST = 1e100
+"""The largest coordinate, such as the perplexity of a training that diverged, with which axes can be laid out."""
 
 Look = dict[str, Any]
 """Options of Matplotlib for a line, such as its colour, dashes and marker: ``axes.plot(x, y, **look)``."""
@@ -36,7 +39,7 @@ class Series:
 
     Attributes:
         name: in the legend; a layer has its look by its name.
-        x, y: coordinates of the points; a value that is not finite leaves a gap.
+        x, y: coordinates of the points; a value that is not finite, or beyond ``FURTHEST``, leaves a gap.
         kind: a ``line`` with markers, a ``curve`` without them, single ``dots``, or ``bars``.
         intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
         x_intervals: the same of x.
@@ -53,6 +56,16 @@ class Series:
     x_intervals: Sequence[tuple[float, float] | None] = ()
     names: Sequence[str] = ()
     look: Look | None = None
+
+    @property
+    def drawable(self) -> "Series":
+        """The series with gaps in place of the values and intervals that cannot be drawn."""
+        x, y = ([value if can_be_drawn(value) else math.nan for value in values] for values in (self.x, self.y))
+        intervals, x_intervals = (
+            [ends if ends and all(map(can_be_drawn, ends)) else None for ends in each]
+            for each in (self.intervals, self.x_intervals)
+        )
+        return replace(self, x=x, y=y, intervals=intervals, x_intervals=x_intervals)
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class Chart:
 
     def __bool__(self) -> bool:
         """Return whether there is anything to draw."""
-        return any(math.isfinite(value) for series in self.series for value in series.y)
+        return any(can_be_drawn(value) for series in self.series for value in series.y)
 
     @property
     def description(self) -> str:
@@ -117,6 +130,11 @@ class Switch:
     title: str
     choices: Sequence[tuple[str, Chart | HeatMap]] = field(default_factory=tuple)
     label: str = "against"
+
+
+def can_be_drawn(value: float) -> bool:
+    """Return whether a coordinate is finite and within ``FURTHEST``."""
+    return abs(value) <= FURTHEST  # False for NaN
 
 
 def log_axis(name: str, written: Callable[[float], str] = in_short) -> Axis:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from html import escape
 from itertools import chain
@@ -25,7 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ..evaluation.token_scores import visible
-from .chart import Axis, Chart, HeatMap, Look, Series
+from .chart import Axis, Chart, HeatMap, Look, Series, can_be_drawn
 from .palette import HEAT, INK, LIGHT, ON_DARK, ON_LIGHT, SOFT
 from .theme import layer_style, new_figure, plain, printable
 from .wording import cut
@@ -111,6 +112,8 @@ def _line_data(axes: Axes, chart: Chart, index: int, series: Series) -> Data:
 
 
 def _chart(chart: Chart, width: float) -> _Drawn:
+    levels = [level for level in chart.levels if can_be_drawn(level[1])]
+    chart = replace(chart, series=[series.drawable for series in chart.series], levels=levels)
     level_look: Look = {"color": SOFT, "linestyle": "--", "linewidth": 1.2}
     ends = {
         i: (series.look or layer_style(series.name), series.name, _last(series))

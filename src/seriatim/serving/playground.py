@@ -53,7 +53,7 @@ def _style() -> str:
         f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}',
         f':root[data-theme="dark"] {{ {dark} }}',
     )
-    files = (PAGE_TEMPLATES / "page.css", TEMPLATES / "playground.css")
+    files = (PAGE_TEMPLATES / "page.css", PAGE_TEMPLATES / "strip.css", TEMPLATES / "playground.css")
     return "\n".join((*_texts(files), *themes))
 
 
