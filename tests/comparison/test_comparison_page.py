@@ -211,7 +211,7 @@ def test_answers_that_can_be_browsed_are_no_samples() -> None:
 
 def without_plots(results: dict) -> dict:
     """Only the metric is drawn of these, which is quick."""
-    drawn = ("parameters", "curve", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")
+    drawn = ("parameters", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")
     for row in results["rows"]:
         row |= dict.fromkeys((*drawn, "memory_bytes", "state_bytes", "step_milliseconds", "reading_milliseconds"))
     return results
@@ -284,7 +284,6 @@ def test_absurd_figures_are_drawn_without_a_warning(absurd: float) -> None:
     measured = dict.fromkeys(("state_bytes", "step_milliseconds", "reading_milliseconds", "distance"))
     for row in values["rows"]:
         row |= measured | {"metrics": dict.fromkeys(row["metrics"], absurd)}
-        row["curve"] = [point | {"loss": absurd} for point in row["curve"]]
         row["held_out"] = [point | {"value": absurd} for point in row["held_out"]]
     values["figures"] = values["figures"][:1]
     with warnings.catch_warnings():
