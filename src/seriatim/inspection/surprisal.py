@@ -11,8 +11,7 @@ from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval, supported_digits
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
-from ..pages.opening import Tile
-from ..pages.page import Sample
+from ..pages.page import Sample, Tile
 from ..pages.strip import StripRow, StripToken, Values
 from ..pages.wording import percent, quoted
 from ..tasks.explainer import LabelEffect, Refusal

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Folded, Prose, Samples
+from ..pages.page import Folded, Prose, Sample, Samples
 from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
@@ -58,9 +58,7 @@ class OrderEffect:
         return bool(self.changes.max() <= SAME)
 
 
-def order_effect(
-    run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
-) -> OrderEffect:
+def order_effect(run: Run, text: object, *, permutations: int = PERMUTATIONS) -> OrderEffect:
     """Shuffle the tokens of a text, all but the last, and measure what changes in `Explainer.predictions`.
 
     ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
@@ -73,9 +71,9 @@ def order_effect(
     if permutations < 1:
         raise RangeError(f"--permute: {permutations} is too small; give 1 or more")
     explainer = explainer_of(run)
-    most = min(max_tokens, learned_positions(run.model) or max_tokens)
+    most = min(MAX_TOKENS, learned_positions(run.model) or MAX_TOKENS)
     example, total = explainer.require(explainer.inputs).shortened(text, most)
-    orders = _orders(example, permutations, seed)
+    orders = _orders(example, permutations)
     size = len(example.inputs)
     rows, together = [example, *(example.at(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
@@ -91,7 +89,7 @@ def order_effect(
     return OrderEffect(example.tokens, rows[1].tokens, changes.numpy(), float(without), total)
 
 
-def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
+def _orders(example: Example, count: int) -> list[np.ndarray]:
     """Return at most ``count`` different orders of all tokens but the last, none of which gives the text itself."""
     tokens: list[int | str] = list(example.words or example.inputs)
     movable = len(tokens) - 1
@@ -99,7 +97,7 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
         raise EmptyError(
             "the tokens before the last have no other order; give a text of at least three different tokens"
         )
-    random, orders = np.random.default_rng(seed), dict[tuple[int | str, ...], np.ndarray]()
+    random, orders = np.random.default_rng(0), dict[tuple[int | str, ...], np.ndarray]()
     for _ in range(20 * count):
         order = np.append(random.permutation(movable), movable)
         moved = tuple(tokens[i] for i in order.tolist())
@@ -176,7 +174,7 @@ def order_section(inspected: InspectedRun) -> SectionBody:
     facts = OrderFacts(effect, inspected.explainer.wording.prediction)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
-    samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
+    samples = [Sample(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
     return SectionBody([Prose(" ".join(told(STATEMENTS, facts))), Folded("The two orders", [Samples(samples)])])
 
 
