@@ -118,12 +118,10 @@ def test_charts_show_the_figures_of_the_rows() -> None:
             row = next(row for row in results.rows if row.layer == series.name)
             assert list(zip(series.x, series.y, strict=True)) == [(each[key], each["value"]) for each in row.held_out]
     (quality,) = charts.quality_against_cost(results)
-    for cost in charts.COSTS:
-        for figure in (figure for name, figure in quality.choices if name == cost.name):
+    for cost, column, _ in charts.COSTS:
+        for figure in (figure for name, figure in quality.choices if name == cost):
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
-                (row.layer, cost.column.value(row), results.of(row))
-                for row in results.measured
-                if cost.column.value(row)
+                (row.layer, column.value(row), results.of(row)) for row in results.measured if column.value(row)
             }
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [

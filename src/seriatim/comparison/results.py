@@ -132,7 +132,7 @@ class TrainingRow(Row):
         planned_seconds: the budget in time; None where there is none, or where the training ended early.
         ended_early: whether the training stopped by itself before its budget ended.
         load: what other programs did meanwhile; None for a run that an earlier process trained.
-        machine: the record of `worker.describe_machine`.
+        machine: the record of `worker.EventReporter.machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
         interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
             which items.
