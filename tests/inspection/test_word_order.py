@@ -13,7 +13,7 @@ from seriatim.core.errors import InputError
 from seriatim.inspection.embeddings import chance_similarity, embeddings, embeddings_section
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.inspection import inspect
-from seriatim.inspection.word_order import SAME, STATEMENTS, OrderEffect, OrderFacts, order_effect
+from seriatim.inspection.word_order import SAME, STATEMENTS, OrderEffect, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
 from seriatim.pages.page import Folded, Prose, Table
@@ -56,9 +56,8 @@ def test_saturated_attention_gives_earlier_tokens_no_effect(inspected, monkeypat
     saturated = order_effect(run, text, permutations=4)
     assert spread.without > 1e-3
     assert saturated.without <= SAME
-    facts, other = (OrderFacts(effect, "the prediction") for effect in (saturated, spread))
-    assert (facts.has_none, other.has_none) == (True, False)
-    assert len(told(STATEMENTS, facts)) == len(told(STATEMENTS, other)) == 1
+    assert (saturated.has_none, spread.has_none) == (True, False)
+    assert len(told(STATEMENTS, saturated)) == len(told(STATEMENTS, spread)) == 1
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -39,13 +39,13 @@ class ContextScore(NamedTuple):
     """How well a number of tokens is predicted with one length of context.
 
     The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
-    is the fraction of the tokens for which the top guess is correct, None if only the loss is known.
+    is the fraction of the tokens for which the top guess is correct.
     """
 
     loss: float
-    accuracy: float | None = None
-    impossible: int = 0
-    tokens: int = 0
+    accuracy: float
+    impossible: int
+    tokens: int
 
 
 class Excess(NamedTuple):

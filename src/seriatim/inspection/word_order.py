@@ -44,6 +44,7 @@ class OrderEffect:
         changes: total variation distance, 0 to 1, of the predictions for each order and for the text ``(orders,)``.
         without: total variation distance when the model reads only the last token.
         total: number of tokens of the whole text.
+        prediction: what is predicted, in words.
     """
 
     tokens: tuple[str, ...]
@@ -51,11 +52,38 @@ class OrderEffect:
     changes: np.ndarray
     without: float
     total: int
+    prediction: str
 
     @property
     def invariant(self) -> bool:
         """Whether no order changes the prediction, except for rounding in float64."""
         return bool(self.changes.max() <= SAME)
+
+    @property
+    def has_none(self) -> bool:
+        """Whether the earlier tokens have no effect at all."""
+        return self.invariant and self.without <= SAME
+
+    @property
+    def change(self) -> str:
+        """The mean total variation over the orders, with its interval."""
+        value, low, high = interval(np.stack([self.changes, np.ones(len(self.changes))], axis=1), mean)
+        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
+
+    @property
+    def change_without(self) -> str:
+        """The total variation of the last token alone, as it is written."""
+        return _number(self.without)
+
+    @property
+    def count(self) -> int:
+        """The number of orders."""
+        return len(self.changes)
+
+    @property
+    def read(self) -> str:
+        """The number of tokens that are read."""
+        return f"{len(self.tokens):,} of {self.total:,}"
 
 
 def order_effect(run: Run, text: object, *, permutations: int = PERMUTATIONS) -> OrderEffect:
@@ -86,7 +114,9 @@ def order_effect(run: Run, text: object, *, permutations: int = PERMUTATIONS) ->
         distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
         alone = predictions([example.at([size - 1])]).double().cpu()
     changes, without = (_distance(distributions[0], others) for others in (distributions[1:], alone))
-    return OrderEffect(example.tokens, rows[1].tokens, changes.numpy(), float(without), total)
+    return OrderEffect(
+        example.tokens, rows[1].tokens, changes.numpy(), float(without), total, explainer.wording.prediction
+    )
 
 
 def _orders(example: Example, count: int) -> list[np.ndarray]:
@@ -113,56 +143,21 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
-@dataclass(frozen=True)
-class OrderFacts:
-    """What was measured, as it is written."""
-
-    effect: OrderEffect
-    prediction: str
-
-    @property
-    def has_none(self) -> bool:
-        """Whether the earlier tokens have no effect at all."""
-        return self.effect.invariant and self.effect.without <= SAME
-
-    @property
-    def change(self) -> str:
-        """The mean total variation over the orders, with its interval."""
-        value, low, high = interval(np.stack([self.effect.changes, np.ones(len(self.effect.changes))], axis=1), mean)
-        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
-
-    @property
-    def without(self) -> str:
-        """The total variation of the last token alone."""
-        return _number(self.effect.without)
-
-    @property
-    def count(self) -> int:
-        """The number of orders."""
-        return len(self.effect.changes)
-
-    @property
-    def tokens(self) -> str:
-        """The number of tokens that are read."""
-        return f"{len(self.effect.tokens):,} of {self.effect.total:,}"
-
-
 STATEMENTS = (
-    Statement[OrderFacts](
-        lambda facts: facts.has_none, "The tokens before the last have no effect on {prediction}, whatever their order."
+    Statement[OrderEffect](
+        lambda effect: effect.has_none,
+        "The tokens before the last have no effect on {prediction}, whatever their order.",
     ),
-    Statement[OrderFacts](
-        lambda facts: facts.effect.invariant and not facts.has_none,
+    Statement[OrderEffect](
+        lambda effect: effect.invariant and not effect.has_none,
         "The order of the tokens before the last has no effect on {prediction}: the model treats them as a set.",
     ),
-    Statement[OrderFacts](
-        lambda facts: not facts.effect.invariant,
+    Statement[OrderEffect](
+        lambda effect: not effect.invariant,
         "Another order changes {prediction} by {change}, the mean total variation over {count} orders with its 95 % "
-        "interval. Without the other tokens, it changes by {without}.",
+        "interval. Without the other tokens, it changes by {change_without}.",
     ),
-    Statement[OrderFacts](
-        lambda facts: len(facts.effect.tokens) < facts.effect.total, "Only the first {tokens} tokens are read."
-    ),
+    Statement[OrderEffect](lambda effect: len(effect.tokens) < effect.total, "Only the first {read} tokens are read."),
 )
 
 
@@ -171,11 +166,10 @@ def order_section(inspected: InspectedRun) -> SectionBody:
     if not inspected.permutations:
         return SectionBody([])
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
-    facts = OrderFacts(effect, inspected.explainer.wording.prediction)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
     samples = [Sample(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
-    return SectionBody([Prose(" ".join(told(STATEMENTS, facts))), Folded("The two orders", [Samples(samples)])])
+    return SectionBody([Prose(" ".join(told(STATEMENTS, effect))), Folded("The two orders", [Samples(samples)])])
 
 
 def _number(value: float) -> str:
