@@ -380,7 +380,7 @@ class Trained:
 
 
 def check_embeddings(page: Checked, of: Inspected) -> None:
-    """Compare similarities with the cosines of the embeddings, and the map with their principal axes."""
+    """Compare similarities with the cosines of the embeddings."""
     tables = [
         each
         for each in page.body.all("table")
@@ -416,19 +416,6 @@ def check_embeddings(page: Checked, of: Inspected) -> None:
             page.same(f"neighbours of {token}: order", float(shown.replace("−", "-")) <= last, True)
             last = float(shown.replace("−", "-"))
         page.done |= {id(each) for each in row.walk()}
-    for figure in page.body.all("figure", "chart"):
-        if figure.all("b")[0].text == "Map of the embeddings":
-            lines = [line for _, line in lines_of(figure)[0][1]]
-            names = [name for line in lines for name in line.get("names", ())]
-            if not all(name in ids for name in names):
-                continue
-            vectors = weights[[ids[name] for name in names]]
-            _values, axes = np.linalg.eigh(np.cov(vectors.T, bias=True))
-            points = (vectors - vectors.mean(0)) @ axes[:, ::-1][:, :2]
-            shown = np.array([[x, y] for line in lines for x, y in zip(line["x"], line["y"], strict=True)])
-            page.count += shown.size
-            if np.abs(np.abs(shown) - np.abs(points)).max() > 1e-4 * np.abs(points).max():
-                page.wrong.append(("map of the embeddings", float(np.abs(np.abs(shown) - np.abs(points)).max()), 0))
 
 
 # Charts and errors

@@ -88,7 +88,7 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
         str(10**k): 0 if layer == "prior" else 2048 * min(10**k, 512) if grows else 1024 * (i + 1) for k in range(5)
     }
     steps = [max(1, round(10 ** (k / 20))) for k in range(20, 66)]
-    at = [{"step": s, "tokens": s * 2048, "seconds": s * 2048 / speed, "compute": s * 2048 * 6e6} for s in steps]
+    at = [{"step": s, "tokens": s * 2048, "seconds": s * 2048 / speed} for s in steps]
     metrics = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
     metrics |= {
         f"{key}_{end}": value * by for key, value in metrics.items() for end, by in (("low", 0.98), ("high", 1.02))
@@ -154,7 +154,6 @@ def made_up_row(i: int, layer: str, *, seeds: int = 1, tune: bool = False) -> di
                 {"beyond": 4**k, "bits": 0.3 - 0.1 * k, "low": 0.28 - 0.1 * k, "high": 0.32 - 0.1 * k} for k in range(4)
             ],
         },
-        "curve": [] if counted else [each | {"loss": loss + 4 / each["step"] ** 0.5} for each in at],
         "held_out": []
         if counted
         else [each | {"key": "perplexity", "value": math.exp(loss + 3 / each["step"] ** 0.5)} for each in at[20::12]],

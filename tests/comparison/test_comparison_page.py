@@ -118,12 +118,10 @@ def test_charts_show_the_figures_of_the_rows() -> None:
             row = next(row for row in results.rows if row.layer == series.name)
             assert list(zip(series.x, series.y, strict=True)) == [(each[key], each["value"]) for each in row.held_out]
     (quality,) = charts.quality_against_cost(results)
-    for cost in charts.COSTS:
-        for figure in (figure for name, figure in quality.choices if name == cost.name):
+    for cost, column, _ in charts.COSTS:
+        for figure in (figure for name, figure in quality.choices if name == cost):
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
-                (row.layer, cost.column.value(row), results.of(row))
-                for row in results.measured
-                if cost.column.value(row)
+                (row.layer, column.value(row), results.of(row)) for row in results.measured if column.value(row)
             }
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
@@ -211,7 +209,7 @@ def test_answers_that_can_be_browsed_are_no_samples() -> None:
 
 def without_plots(results: dict) -> dict:
     """Only the metric is drawn of these, which is quick."""
-    drawn = ("parameters", "curve", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")
+    drawn = ("parameters", "held_out", "distance", "tokens_per_second", "milliseconds_per_token")
     for row in results["rows"]:
         row |= dict.fromkeys((*drawn, "memory_bytes", "state_bytes", "step_milliseconds", "reading_milliseconds"))
     return results
@@ -284,7 +282,6 @@ def test_absurd_figures_are_drawn_without_a_warning(absurd: float) -> None:
     measured = dict.fromkeys(("state_bytes", "step_milliseconds", "reading_milliseconds", "distance"))
     for row in values["rows"]:
         row |= measured | {"metrics": dict.fromkeys(row["metrics"], absurd)}
-        row["curve"] = [point | {"loss": absurd} for point in row["curve"]]
         row["held_out"] = [point | {"value": absurd} for point in row["held_out"]]
     values["figures"] = values["figures"][:1]
     with warnings.catch_warnings():

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import seriatim
-from seriatim.comparison import row
-from seriatim.comparison.row import FEWEST, quartiles, repeated, stepper_of
+from seriatim.comparison.row import FEWEST, quartiles, repeated, state_by_source
 from seriatim.models.attention_decoder import luong_decoder
 from seriatim.models.encoder_decoder import EncoderDecoder
 from seriatim.models.recurrent_decoder import ContextDecoder
@@ -44,12 +43,8 @@ def test_slow_calls_are_repeated_as_often_as_a_range_needs() -> None:
 @pytest.mark.parametrize("attends", [True, False])
 def test_the_state_of_a_decoder_with_attention_grows_with_its_source(attends: bool) -> None:
     torch.manual_seed(0)
-    model = translator(attends)
-    stepper = stepper_of(model)
-    assert stepper is not None
-    assert stepper.reads_source
     with uncompiled(), torch.inference_mode():
-        sizes = row._state_by_source(stepper)
+        sizes = state_by_source(translator(attends))
     assert list(sizes) == ["10", "100", "1000"]
     growth = sizes["1000"] - sizes["100"], sizes["100"] - sizes["10"]
     assert growth[0] == 10 * growth[1]

@@ -12,12 +12,10 @@ from seriatim.comparison.findings import (
     CONSOLE,
     HEADLINE,
     Caveats,
-    Setup,
     Verdict,
     facts_of,
     gap_text,
     headline,
-    last_gain,
     value_text,
     warnings_of,
 )
@@ -146,31 +144,6 @@ def test_differences_of_fractions_are_in_points() -> None:
     test = {"difference": -0.074, "low": -0.101, "high": -0.048, "p_value": 0.001}
     assert gap_text(results, test) == "7.4 points worse (4.8–10.1)"
     assert value_text(results, results.measured[0]) == "0.9060"
-
-
-@pytest.mark.parametrize(
-    ("values", "gain"),
-    [
-        ([9.0, 8.0, 7.0], 0.125),
-        ([9.0, 7.0, 6.95], None),
-        ([9.0, 7.0, 8.0], -1 / 7),
-        ([9.0, 7.0, 7.08], None),  # within the sampling error
-        ([9.0, 7.0], None),
-    ],
-)
-def test_whether_a_training_was_still_improving_follows_from_its_validations(
-    values: list[float], gain: float | None
-) -> None:
-    points = [{"value": value, "low": value - 0.1, "high": value + 0.1} for value in values]
-    held_out = {"held_out": [{"key": "perplexity", "step": i, **each} for i, each in enumerate(points)]}
-    results = Results(changed(lstm=held_out, transformer=held_out))
-    assert last_gain(results.rows[LSTM], results) == (None if gain is None else pytest.approx(gain))
-    found = Setup(results)
-    assert bool(found.improving) == (gain is not None and gain > 0)
-    assert bool(found.too_rare) == (len(values) < 3)
-    for point in held_out["held_out"]:
-        del point["low"], point["high"]
-    assert last_gain(Results(changed(lstm=held_out)).rows[LSTM], results) is None
 
 
 def test_rows_that_are_no_better_than_the_simplest_answer_are_named() -> None:

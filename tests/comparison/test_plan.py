@@ -55,9 +55,7 @@ def test_widths_of_other_tasks(name: str, task: str, tmp_path: Path) -> None:
     options = {"tokenizer": {"kind": "char"}, "model": {"layer": name}}
     config = resolve({"task": task, "data": {"train": str(path)}, **options})
     _, _, vocabulary = settle_texts(config)
-    _, _, parameters = WidthSolver(config, vocabulary, lambda config: seriatim.tasks.new_task(config).builder).solve(
-        150_000, 32
-    )
+    _, _, parameters = WidthSolver(config, vocabulary).solve(150_000, 32)
     assert abs(parameters - 150_000) <= TOLERANCE * 150_000
 
 

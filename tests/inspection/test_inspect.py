@@ -22,7 +22,7 @@ from seriatim.inspection.alignment import (
     aligned_map,
     alignment_section,
 )
-from seriatim.inspection.context_section import ContextFacts, bits_and_interval
+from seriatim.inspection.context_section import Reach, bits_and_interval
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.standing import Standing, below_baseline
@@ -306,9 +306,9 @@ def test_nothing_of_a_model_below_its_baseline_is_interpreted(inspected, tmp_pat
 def test_context_and_reach_follow_from_the_intervals() -> None:
     def tiles(low_16: float, high_64: float) -> tuple[int | None, int | None]:
         excess = {4: Excess(0.2, 0.1, 0.3), 16: Excess(0.05, low_16, 0.1), 64: Excess(0.0, -0.01, high_64)}
-        facts = ContextFacts(excess)
         assert bits_and_interval(excess[4]) == ("0.20", "0.10 to 0.30")
-        return facts.helped, facts.enough
+        reach = Reach.of(excess)
+        return reach.helped, reach.enough
 
     assert tiles(0.03, 0.01) == (16, 64)
     assert tiles(-0.01, 0.01) == (4, 64)

@@ -27,7 +27,7 @@ def _uncompiled():
 
 def with_effect(monkeypatch, full: list[float], without: list[list[float]]) -> LabelEffect:
     tokens = [f"w{i} " for i in range(len(without))]
-    effect = LabelEffect(tokens, ["no", "yes"], np.array(full), None, np.array(without), np.array(full))
+    effect = LabelEffect(tokens, ["no", "yes"], np.array(full), np.array(without), np.array(full))
     monkeypatch.setattr(ClassifierExamples, "label_effect", lambda *_: effect)
     return effect
 

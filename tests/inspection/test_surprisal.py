@@ -102,11 +102,6 @@ def test_the_label_without_a_word_equals_that_of_the_shorter_text(inspected, nam
     assert found.without == pytest.approx(expected[1:], abs=1e-6)
     gains = np.log2(expected[0, found.predicted] / expected[1:, found.predicted])
     assert found.bits() == pytest.approx(gains, abs=1e-5)
-    if name == "classify":
-        assert found.prefixes is None
-    else:
-        assert found.prefixes is not None
-        assert found.prefixes[-1] == pytest.approx(found.full, abs=1e-6)
 
 
 def test_the_certainty_of_tags_equals_that_of_the_tagger(inspected) -> None:

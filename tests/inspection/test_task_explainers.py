@@ -68,6 +68,6 @@ def test_an_explainer_adds_sections(run: seriatim.Run, tmp_path: Path, monkeypat
     page = seriatim.inspect(run, "ab" * 20, out=tmp_path / "a.html").path.read_text()
     assert "A rater (leaky" in page
     assert "how far back it reaches" in page
-    assert "Map of the embeddings" in page
+    assert "Which tokens are alike?" in page
     assert "Units and gates" in page
     assert MEANING in page, "a lens over the tokens that the model reads"

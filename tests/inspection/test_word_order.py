@@ -10,19 +10,12 @@ import torch
 import seriatim
 from seriatim.comparison.comparing import Comparison
 from seriatim.core.errors import InputError
-from seriatim.inspection.embeddings import (
-    chance_similarity,
-    embedding_map,
-    embeddings,
-    embeddings_section,
-    principal_axes,
-)
+from seriatim.inspection.embeddings import chance_similarity, embeddings, embeddings_section
 from seriatim.inspection.inspected_run import prepare
 from seriatim.inspection.inspection import inspect
-from seriatim.inspection.word_order import SAME, STATEMENTS, OrderEffect, OrderFacts, order_effect
+from seriatim.inspection.word_order import SAME, STATEMENTS, OrderEffect, order_effect
 from seriatim.layers.path_lengths import direct_paths, joined_paths
 from seriatim.models import LanguageModel
-from seriatim.pages.chart import Chart
 from seriatim.pages.page import Folded, Prose, Table
 from seriatim.pages.statements import told
 from seriatim.recurrence import uncompiled
@@ -63,9 +56,8 @@ def test_saturated_attention_gives_earlier_tokens_no_effect(inspected, monkeypat
     saturated = order_effect(run, text, permutations=4)
     assert spread.without > 1e-3
     assert saturated.without <= SAME
-    facts, other = (OrderFacts(effect, "the prediction") for effect in (saturated, spread))
-    assert (facts.has_none, other.has_none) == (True, False)
-    assert len(told(STATEMENTS, facts)) == len(told(STATEMENTS, other)) == 1
+    assert (saturated.has_none, spread.has_none) == (True, False)
+    assert len(told(STATEMENTS, saturated)) == len(told(STATEMENTS, spread)) == 1
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -157,7 +149,7 @@ def test_joined_paths_are_the_best_split() -> None:
 
 def test_neighbours_are_the_nearest_of_the_tokens_that_occur(inspected) -> None:
     run, data = inspected["lm-words"], [f"{SENTENCE} a the"]
-    found = embeddings(run, f"{SENTENCE} unseen-word", data=data, neighbours=3)
+    found = embeddings(run, f"{SENTENCE} unseen-word", data=data)
     table = run.model.embedding.weight.detach().double()
     assert [one.token for one in found.neighbours] == list(dict.fromkeys(SENTENCE.split()))
     tokens = {run.tokenizer.describe(i): i for i in range(2, run.tokenizer.vocabulary_size)}
@@ -167,13 +159,9 @@ def test_neighbours_are_the_nearest_of_the_tokens_that_occur(inspected) -> None:
         others = [name for name in occurring if name != one.token]
         ids = [tokens[name] for name in others]
         similar = torch.cosine_similarity(table[tokens[one.token]], table[ids], dim=1)
-        best = similar.topk(3).indices.tolist()
+        best = similar.topk(len(one.nearest)).indices.tolist()
         assert [near.token for near in one.nearest] == [others[i] for i in best]
         assert one.nearest[0].similarity == pytest.approx(similar.max().item())
-    assert found.mapped[: found.of_text] == [one.token for one in found.neighbours]
-    chart = embedding_map(found)
-    assert [name for series in chart.series for name in series.names] == found.mapped
-    assert [x for series in chart.series for x in series.x] == pytest.approx(found.points[:, 0].tolist())
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "ngram"])
@@ -181,7 +169,6 @@ def test_every_model_with_embeddings_has_neighbours(inspected, name: str) -> Non
     found = embeddings(inspected[name], TEXTS.get(name, SENTENCE))
     assert all(one.nearest for one in found.neighbours)
     assert 0 <= found.chance <= 1
-    assert 0 < sum(found.variance) <= 1 + 1e-9
 
 
 def test_neighbours_are_shown_at_once_only_if_they_are_more_similar_than_by_chance(inspected, monkeypatch) -> None:
@@ -189,7 +176,7 @@ def test_neighbours_are_shown_at_once_only_if_they_are_more_similar_than_by_chan
     monkeypatch.setattr("seriatim.inspection.embeddings.chance_similarity", lambda *_: 1.0)
     assert [type(part) for part in embeddings_section(subject).blocks] == [Prose, Folded]
     monkeypatch.setattr("seriatim.inspection.embeddings.chance_similarity", lambda *_: 0.0)
-    assert [type(part) for part in embeddings_section(subject).blocks] == [Table, Chart]
+    assert [type(part) for part in embeddings_section(subject).blocks] == [Table]
 
 
 def test_random_vectors_are_similar_only_by_chance() -> None:
@@ -212,21 +199,6 @@ def test_ngrams_and_unknown_words_have_no_embeddings(inspected) -> None:
         embeddings(inspected["ngram"], SENTENCE)
     with pytest.raises(InputError, match="no token of the text"):
         embeddings(inspected["lm-words"], "entirely unseen")
-
-
-def test_principal_axes_equal_those_of_the_covariance() -> None:
-    vectors = randn(12, 5).numpy() * np.array([3.0, 2.0, 1.0, 0.5, 0.1])
-    points, variance = principal_axes(vectors)
-    values = np.linalg.eigvalsh(np.cov(vectors.T))[::-1]
-    assert points.var(0, ddof=1) == pytest.approx(values[:2])
-    assert variance == pytest.approx(tuple(values[:2] / values.sum()))
-    assert principal_axes(vectors @ np.linalg.qr(randn(5, 5).numpy())[0])[0] == pytest.approx(points), (
-        "no rotation counts"
-    )
-    same, none = principal_axes(np.ones((3, 4)))
-    assert not same.any()
-    assert none == (0.0, 0.0)
-    assert principal_axes(np.ones((1, 1)))[0].shape == (1, 2)
 
 
 def test_a_notebook_shows_the_page_and_its_figures(inspected, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from seriatim.pages.chart import Axis, Chart, HeatMap, Series
-from seriatim.pages.opening import Banner, Tile, Tiles
 from seriatim.pages.page import (
+    Banner,
     Cell,
     Code,
     Folded,
@@ -22,6 +22,8 @@ from seriatim.pages.page import (
     Sample,
     Samples,
     Table,
+    Tile,
+    Tiles,
     render,
     write_page,
 )
@@ -110,7 +112,7 @@ def figures(text: str) -> list[Chart | HeatMap]:
 def strip(text: str) -> Strip:
     tokens = [StripToken(text, above=text, gold=text), StripToken("\n")]
     values = Values(text, [3.0, math.inf], 6.0, text, text, text, notes=[text, ""], details=[[(text, 0.25)], []])
-    return Strip([StripRow(text, tokens, text)], [values, Links(text, [Weights([[1.0]])], text)], text)
+    return Strip([StripRow(text, tokens)], [values, Links(text, [Weights([[1.0]])], text)])
 
 
 def sections(text: str = "text") -> list[PageSection]:
@@ -119,7 +121,9 @@ def sections(text: str = "text") -> list[PageSection]:
         PageSection("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
         PageSection("three", text, [strip(text), Banner(text), Tiles([Tile(text, text, text, text)])]),
         PageSection("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
-        PageSection("four", text, [Samples([(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]),
+        PageSection(
+            "four", text, [Samples([Sample(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]
+        ),
         PageSection("empty", "left out", []),
     ]
 

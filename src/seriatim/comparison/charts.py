@@ -1,7 +1,6 @@
 """The charts of a comparison page, each declared from the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
@@ -23,22 +22,15 @@ MIN_RATIO = 1.1
 """The ratio of the largest to the smallest cost from which quality is drawn against it."""
 
 
-class Cost(NamedTuple):
-    """A cost: its name with the unit, its column in the table, and how an axis writes it."""
-
-    name: str
-    column: Column
-    written: Callable[[float], str] = in_short
-
-
-COSTS = (
-    Cost("training time (s)", tables.TRAINING),
-    Cost("milliseconds per token", tables.TOKEN_TIME),
-    Cost("peak memory in training", tables.MEMORY, in_bytes),
-    Cost("state after 1,000 tokens", tables.STATE, in_bytes),
-    Cost("parameters", tables.PARAMETERS),
-    Cost("size on disk", tables.DISK, in_bytes),
+COSTS: tuple[tuple[str, Column, Callable[[float], str]], ...] = (
+    ("training time (s)", tables.TRAINING, in_short),
+    ("milliseconds per token", tables.TOKEN_TIME, in_short),
+    ("peak memory in training", tables.MEMORY, in_bytes),
+    ("state after 1,000 tokens", tables.STATE, in_bytes),
+    ("parameters", tables.PARAMETERS, in_short),
+    ("size on disk", tables.DISK, in_bytes),
 )
+"""Costs: the name with the unit, the column of the table, and how an axis writes it."""
 BARS = (tables.TRAINING, tables.TOKEN_TIME, tables.MEMORY, tables.STATE)
 """The costs that stand as small bars beside the metric."""
 
@@ -130,8 +122,8 @@ def _smoothed(values: Sequence[float]) -> list[float]:
 def quality_against_cost(results: Results) -> list[PageBlock]:
     """Return the metric against each cost in which the layers differ."""
     choices = []
-    for cost in COSTS:
-        known = {row.layer: value for row in results.measured if (value := cost.column.value(row))}
+    for name, column, written in COSTS:
+        known = {row.layer: value for row in results.measured if (value := column.value(row))}
         if len(known) < 2 or max(known.values()) < MIN_RATIO * min(known.values()):
             continue
         rows = [row for row in results.measured if row.layer in known]
@@ -142,15 +134,15 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
                 [results.of(row)],
                 "dots",
                 [row.interval(results.metric.key)],
-                x_intervals=[(ends[0], ends[1]) if (ends := cost.column.ends(row)) else None],
+                x_intervals=[(ends[0], ends[1]) if (ends := column.ends(row)) else None],
             )
             for row in rows
         ]
         y = Axis(results.metric.name, is_log=_is_wide(results, [results.of(row) for row in rows]))
         missing = [row.layer for row in results.measured if row.layer not in known]
         caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
-        caption += ", and ranges of repeated measurements." if any(cost.column.ends(row) for row in rows) else "."
-        choices.append((cost.name, Chart("", log_axis(cost.name, cost.written), y, series, caption, missing=missing)))
+        caption += ", and ranges of repeated measurements." if any(column.ends(row) for row in rows) else "."
+        choices.append((name, Chart("", log_axis(name, written), y, series, caption, missing=missing)))
     return [Switch(f"{sentence_case(results.metric.name)} against cost", choices)] if choices else []
 
 

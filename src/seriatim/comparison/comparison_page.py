@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 from ..core.json_object import JsonMapping
 from ..inspection.together import PAGE
-from ..pages.opening import Banner, Facts
 from ..pages.page import (
+    Banner,
     Code,
+    Facts,
     Folded,
     Link,
     PageBlock,

@@ -1,4 +1,4 @@
-"""What a comparison shows, in a headline, one line of warnings and five facts: statements and the figures in them.
+"""What a comparison shows, in a headline, one line of warnings and four facts: statements and the figures in them.
 
 Every statement has the condition under which it is true. A layer is called better or worse only where a paired test
 shows it, and trained layers are ordered only where their budgets were equal.
@@ -17,8 +17,6 @@ BUSY = 0.1
 """Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
-MIN_VALIDATIONS = 3
-"""Validations without which it is not known whether a training was still improving."""
 
 
 # Who is best, by how much, at what cost
@@ -301,13 +299,10 @@ class Setup:
         baseline, baseline_value: the row of the simple baseline, and its metric with its interval.
         simplest, simplest_value: the name of the simplest prediction, and its metric.
         seeds: the number of seeds.
-        trained: the number of trained rows.
-        improving: the trained rows that were still improving at the end of their training.
-        too_rare: the trained rows with too few validations to know whether they were still improving.
     """
 
     def __init__(self, results: Results) -> None:
-        data, trained, simplest = results.section("data"), results.trained, results.section("simplest")
+        data, simplest = results.section("data"), results.section("simplest")
         described: JsonMapping = data.get("described") or {}
         sizes = [row.parameters for row in results.ran if row.parameters and not row.counted]
         ends = [in_short(size) for size in (min(sizes), max(sizes))] if sizes else []
@@ -323,9 +318,6 @@ class Setup:
         self.simplest = str(simplest.get("name", ""))
         self.simplest_value = "" if value is None else results.metric.written(value, bounds)
         self.seeds = "1 seed" if count == 1 else f"{count} seeds"
-        self.trained = len(trained)
-        self.improving = _names([row.layer for row in trained if (last_gain(row, results) or 0.0) > 0], trained)
-        self.too_rare = _names([row.layer for row in trained if len(held_out(row)) < MIN_VALIDATIONS], trained)
 
 
 FACTS: Sequence[tuple[str, Statement[Setup]]] = (
@@ -334,14 +326,8 @@ FACTS: Sequence[tuple[str, Statement[Setup]]] = (
     ("Measured on", Statement(lambda s: True, "{measured_on}")),
     ("Baseline", Statement(lambda s: s.baseline is not None, "{baseline.layer}: {baseline_value}")),
     ("Simplest", Statement(lambda s: s.baseline is None and bool(s.simplest_value), "{simplest}: {simplest_value}")),
-    ("Still improving", Statement(lambda s: bool(s.improving), "{improving}")),
-    (
-        "Still improving",
-        Statement(lambda s: not s.improving and bool(s.too_rare), "not known of {too_rare}, validated too rarely"),
-    ),
-    ("Still improving", Statement(lambda s: s.trained > 0 and not s.improving and not s.too_rare, "no layer")),
 )
-"""At most five facts beside the chart: a name, and what it is."""
+"""At most four facts beside the chart: a name, and what it is."""
 
 
 def facts_of(results: Results) -> list[tuple[str, str]]:
@@ -441,29 +427,7 @@ def _two_digits(number: float) -> int:
     return int(number // scale * scale)
 
 
-# Trainings: their validations and conditions
-
-
-def held_out(row: ResultRow) -> list[JsonMapping]:
-    """Return the validations of a training in their order."""
-    return [point for point in row.held_out if point.get("value") is not None]
-
-
-def last_gain(row: ResultRow, results: Results) -> float | None:
-    """Return the relative gain of the last validation over the mean of the others in the last third of all validations.
-
-    None with fewer than `MIN_VALIDATIONS`, or if the change is not larger than the sampling error, which is half the
-    95 % interval of the last validation.
-    """
-    points = held_out(row)
-    if len(points) < MIN_VALIDATIONS or points[-1].get("low") is None or points[-1].get("high") is None:
-        return None
-    *earlier, last = [float(point["value"]) for point in points[-max(2, math.ceil(len(points) / 3)) :]]
-    before = sum(earlier) / len(earlier)
-    if not before or abs(last - before) <= (points[-1]["high"] - points[-1]["low"]) / 2:
-        return None
-    up = results.more_is_better(str(points[-1]["key"]))
-    return (last - before if up else before - last) / abs(before)
+# The conditions of trainings
 
 
 def same_conditions(rows: Sequence[ResultRow]) -> bool:

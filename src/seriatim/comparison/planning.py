@@ -1,5 +1,6 @@
 """From the arguments of `compare` to a complete `Plan`: first what needs no data, then what reads them."""
 
+import functools
 import math
 import re
 import shlex
@@ -39,7 +40,7 @@ from ..tasks import (
 )
 from ..tasks.defaults import default_rate
 from ..tasks.model_size import count_parameters
-from ..tasks.task import Evaluator, ModelBuilder, Task, TaskData
+from ..tasks.task import Evaluator, Task, TaskData
 from ..training.finish import refuse_long
 from ..training.settle import settle_texts, warn_of_overlap, with_data_defaults
 from .plan import (
@@ -438,54 +439,42 @@ CountParameters = Callable[[int], int | None]
 
 
 class WidthSolver:
-    """Solves the width of one layer in a configuration, whose ``hidden_size`` and ``embedding_size`` are replaced.
+    """Solves the width of one layer in a configuration, whose ``hidden_size`` and ``embedding_size`` are replaced."""
 
-    ``builder_of`` returns the builder of a configuration's model.
-    """
-
-    def __init__(self, config: Config, vocabulary: Vocabulary, builder_of: Callable[[Config], ModelBuilder]) -> None:
-        self.config, self.vocabulary, self.builder_of = config, vocabulary, builder_of
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        self.config, self.vocabulary = config, vocabulary
         self.tied = config.model.tie_weights
-        self.counts: dict[tuple[int, int], int | None] = {}
+        self.count = functools.cache(self._count)
 
-    def count(self, hidden_size: int, embedding_size: int) -> int | None:
+    def _count(self, hidden_size: int, embedding_size: int) -> int | None:
         """Return the number of parameters; None where the layer refuses the sizes."""
-        sizes = (hidden_size, hidden_size if self.tied else embedding_size)
-        if sizes not in self.counts:
-            update = {"hidden_size": sizes[0], "embedding_size": sizes[1]}
-            config = self.config.model_copy(update={"model": self.config.model.model_copy(update=update)})
-            try:
-                self.counts[sizes] = count_parameters(self.builder_of(config), self.vocabulary)
-            except ValueError:
-                self.counts[sizes] = None
-        return self.counts[sizes]
+        update = {"hidden_size": hidden_size, "embedding_size": hidden_size if self.tied else embedding_size}
+        config = self.config.model_copy(update={"model": self.config.model.model_copy(update=update)})
+        try:
+            return count_parameters(new_task(config).builder, self.vocabulary)
+        except ValueError:
+            return None
 
     def minimum(self, embedding_size: int) -> int | None:
         """Return the smallest possible number of parameters; None where the layer accepts no width."""
-        width = _accepted(lambda size: self.count(size, embedding_size), range(1, MAX_REFUSED + 1))
-        return None if width is None else self.count(width, embedding_size)
+        counts = (self.count(size, embedding_size) for size in range(1, MAX_REFUSED + 1))
+        return next((count for count in counts if count is not None), None)
 
     def is_cramped(self, target: int, embedding_size: int) -> bool:
         """Return whether the embedding leaves the layer less than half of its own width."""
         count = self.count(max(1, embedding_size // 2), embedding_size)
         return not self.tied and count is not None and count > target
 
-    def allowance(self, target: int) -> float:
-        """Return by how many parameters a width may miss the target."""
-        return TOLERANCE * max(0, target - (self.minimum(1) or 0))
-
-    def solve(self, target: int, embedding_size: int, *, adjust: bool = True) -> tuple[int, int, int]:
+    def solve(self, target: int, embedding_size: int) -> tuple[int, int, int]:
         """Return ``hidden_size``, ``embedding_size`` and the number of parameters that are nearest to the target.
 
-        Args:
-            target: number of parameters.
-            embedding_size: the size that all layers share.
-            adjust: whether another embedding size may be used where no width comes within 2 %.
+        ``embedding_size`` is that of all layers; where no width comes within 2 %, this layer gets another one, unless
+        its vectors were given.
 
         Raises:
             InputError: the layer accepts no width.
         """
-        allowance = self.allowance(target)
+        allowance = TOLERANCE * max(0, target - (self.minimum(1) or 0))
         largest = max(1024, 4 * math.isqrt(target))  # beyond, a width only pads a layer with hardly any parameters
 
         def distance(hidden_size: int, embedding_size: int) -> int:
@@ -498,7 +487,7 @@ class WidthSolver:
             if any(distance(width, embedding_size) <= allowance for width in widths):
                 break
         if not widths:
-            count_parameters(self.builder_of(self.config), self.vocabulary)  # raises an error in the options
+            count_parameters(new_task(self.config).builder, self.vocabulary)  # raises an error in the options
             name = self.config.model.layer
             raise NotSupportedError(
                 f"model.hidden_size: layer {name!r} accepts no width up to {MAX_REFUSED}; choose another layer"
@@ -508,7 +497,7 @@ class WidthSolver:
         hidden_size = min(widths, key=lambda width: (distance(width, embedding_size), width))
         if self.tied:
             embedding_size = hidden_size
-        elif adjust and distance(hidden_size, embedding_size) > allowance:
+        elif not has_vectors(self.config) and distance(hidden_size, embedding_size) > allowance:
             others = _around(lambda size: self.count(hidden_size, size), target, 1, target)
             embedding_size = min((embedding_size, *others), key=lambda size: distance(hidden_size, size))
         total = self.count(hidden_size, embedding_size)
@@ -516,22 +505,26 @@ class WidthSolver:
         return hidden_size, embedding_size, total
 
 
+def has_vectors(config: Config) -> bool:
+    """Return whether the embeddings of tokens are given, which decides their size."""
+    return config.model.options.get("vectors") is not None
+
+
 def _around(count: CountParameters, target: int, multiple: int, largest: int) -> list[int]:
     """Return the largest multiple with at most ``target`` parameters, and the next one, as far as they exist."""
+
+    def accepted(multiples: Iterable[int]) -> int | None:
+        return next((multiple * i for i in multiples if count(multiple * i) is not None), None)
+
     low, high = 0, largest // multiple
     while low < high:  # the last accepted size at or below the target lies in low..high
         middle = (low + high + 1) // 2
-        size = _accepted(count, (multiple * i for i in range(middle, min(middle + MAX_REFUSED, high) + 1)))
+        size = accepted(range(middle, min(middle + MAX_REFUSED, high) + 1))
         if size is not None and (count(size) or 0) <= target:
             low = size // multiple
         else:
             high = middle - 1
-    above = _accepted(count, (multiple * i for i in range(low + 1, low + MAX_REFUSED)))
-    return [size for size in (multiple * low, above) if size]
-
-
-def _accepted(count: CountParameters, sizes: Iterable[int]) -> int | None:
-    return next((size for size in sizes if count(size) is not None), None)
+    return [size for size in (multiple * low, accepted(range(low + 1, low + MAX_REFUSED))) if size]
 
 
 def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, choose_embedding: bool) -> None:
@@ -539,24 +532,19 @@ def _solve_sizes(plan: Plan, rows: Sequence[str], vocabulary: Vocabulary, *, cho
 
     ``choose_embedding`` says whether the embedding size, which all rows share, may be reduced.
     """
-    solvers = {row: WidthSolver(plan.config(row), vocabulary, _builder_of) for row in rows}
+    solvers = {row: WidthSolver(plan.config(row), vocabulary) for row in rows}
     if plan.parameters is None:
         first = plan.config(rows[0])
         if first.model.tie_weights:
             first = first.replaced({"model.embedding_size": first.model.hidden_size})
-        plan.parameters = count_parameters(_builder_of(first), vocabulary)
+        plan.parameters = count_parameters(new_task(first).builder, vocabulary)
     if choose_embedding:
         size = _common_embedding(plan, solvers, plan.parameters)
         plan.base = plan.base.replaced({"model.embedding_size": size})
-    has_vectors = plan.base.model.options.get("vectors") is not None
     for row, solver in solvers.items():
-        sizes = solver.solve(plan.parameters, plan.base.model.embedding_size, adjust=not has_vectors)
         sized = plan.sized[row]
-        sized.hidden_size, sized.embedding_size, sized.parameters = sizes
-
-
-def _builder_of(config: Config) -> ModelBuilder:
-    return new_task(config).builder
+        solved = solver.solve(plan.parameters, plan.base.model.embedding_size)
+        sized.hidden_size, sized.embedding_size, sized.parameters = solved
 
 
 def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: int) -> int:
@@ -565,7 +553,7 @@ def _common_embedding(plan: Plan, solvers: Mapping[str, WidthSolver], target: in
     Where the size was not set by the user, every layer gets at least half the width of the embedding.
     """
     size = plan.base.model.embedding_size
-    may_shrink = plan.base.model.options.get("vectors") is None
+    may_shrink = not has_vectors(plan.base)
     automatic = may_shrink and "embedding_size" in plan.automatic
 
     # All rows share the embedding, so the row with the least room determines its size.

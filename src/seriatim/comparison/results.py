@@ -87,8 +87,8 @@ class Distance(FromJson):
 class Row(FromJson):
     """What is measured of a layer: by one training, or by all of its trainings.
 
-    The sizes of a model that is not trained by steps are None. ``curve`` has the losses of training steps,
-    ``held_out`` the validations; see `comparison.row` for costs and ``distance``.
+    The sizes of a model that is not trained by steps are None. ``held_out`` has the
+    validations; see `comparison.row` for costs and ``distance``.
     """
 
     layer: str
@@ -105,7 +105,6 @@ class Row(FromJson):
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
     disk_bytes: int | None = None
-    curve: Sequence[JsonMapping] = ()
     held_out: Sequence[JsonMapping] = ()
     ngrams: Sequence[JsonMapping] = ()
     state_bytes: Mapping[str, float | None] = field(default_factory=dict)
@@ -133,7 +132,7 @@ class TrainingRow(Row):
         planned_seconds: the budget in time; None where there is none, or where the training ended early.
         ended_early: whether the training stopped by itself before its budget ended.
         load: what other programs did meanwhile; None for a run that an earlier process trained.
-        machine: the record of `worker.describe_machine`.
+        machine: the record of `worker.EventReporter.machine`.
         trained_on, data, tokenizer: digests of the training data, of the measured data, and of the tokenizer.
         interval: how the intervals of the metrics were computed: the ``method``, and ``over`` how many (``count``) of
             which items.
@@ -380,10 +379,6 @@ class Results:
         value = row.value(self.metric.key)
         assert value is not None
         return value
-
-    def more_is_better(self, key: str) -> bool:
-        """Return whether larger values of a figure of the task are better."""
-        return any(figure.more_is_better for figure in (self.metric, *self.figures) if figure.key == key)
 
     def at_distance(self) -> Distance:
         """Return the first figure at several distances; all rows have the same kind."""

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..evaluation.context_use import excess_losses
 from ..evaluation.error_analysis import evenly
 from ..evaluation.intervals import METHOD, wilson
 from ..evaluation.perplexity import block_size, safe_exp
-from ..models.base_models import NeuralModel, TextModel, input_layer
+from ..models.base_models import TextModel, input_layer
 from ..models.encoder_decoder import EncoderDecoder
 from ..runs.run import Run
 from ..tasks.task import TaskData, evaluating
@@ -42,44 +41,36 @@ from .results import Distance, TrainingRow
 # A model is run over tokens whose values do not matter, to measure the size of its state and its speed.
 
 CHUNK = 256  # tokens read at once on the way to a state
+SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
 
 
-@dataclass(frozen=True)
-class Stepper:
-    """A model that reads one sequence token by token.
-
-    ``begin`` maps the number of source tokens, which only a decoder uses, to the state before the first token.
-    ``reads_source`` says whether the model decodes a source, so that its state depends on the length of the source.
-    """
-
-    model: TextModel | EncoderDecoder | SequenceLayer
-    begin: Callable[[int], State]
-    reads_source: bool = False
-
-    def read(self, count: int, state: State) -> State:
-        """Return the state after ``count`` tokens more."""
-        for start in range(0, count, CHUNK):
-            _, state = self.model(any_inputs(self.model, min(CHUNK, count - start)), state)
-        return state
-
-    def step(self, state: State) -> None:
-        """Compute one step from a state, which stays as it is."""
-        self.model.step(any_inputs(self.model, 1)[:, 0], state)
+Stepwise = TextModel | EncoderDecoder | SequenceLayer
+"""What reads one sequence token by token."""
 
 
-def stepper_of(model: nn.Module) -> Stepper | None:
-    """Return a stepper over a language model, a decoder, or the layer that reads the input of another model.
+def stepwise(model: nn.Module) -> Stepwise | None:
+    """Return a language model, a translator, or the layer that reads the input of another model.
 
     None is returned where that layer needs later inputs or a memory, and where a target is predicted at once.
     """
-    if isinstance(model, TextModel):
-        return Stepper(model, lambda _: model.initial_state(1))
-    if isinstance(model, EncoderDecoder):
-        return Stepper(model, lambda tokens: model.encode(any_ids(model, tokens)), reads_source=True)
-    layer = getattr(model, "layer", None) if isinstance(model, NeuralModel) else None
-    if not isinstance(layer, SequenceLayer) or isinstance(layer, MemoryLayer) or not layer.causal:
+    if isinstance(model, TextModel | EncoderDecoder):
+        return model
+    layer = getattr(model, "layer", None)
+    if not isinstance(layer, SequenceLayer) or isinstance(layer, MemoryLayer):
         return None
-    return Stepper(layer, lambda _: layer.initial_state(1))
+    return layer if layer.causal else None
+
+
+def state_after(model: Stepwise, count: int, state: State) -> State:
+    """Return the state after ``count`` tokens more."""
+    for start in range(0, count, CHUNK):
+        _, state = model(any_inputs(model, min(CHUNK, count - start)), state)
+    return state
+
+
+def first_state(model: Stepwise, source: int = SOURCE) -> State:
+    """Return the state before the first token; that of a decoder is computed from a ``source`` of so many tokens."""
+    return model.encode(any_ids(model, source)) if isinstance(model, EncoderDecoder) else model.initial_state(1)
 
 
 def any_inputs(module: nn.Module, count: int) -> Tensor:
@@ -112,7 +103,6 @@ MAX_STEPS, MAX_READINGS, GENERATED, ANSWERED = 15, 15, 200, 8
 FEWEST = 5  # repetitions without which a time has no range
 STRETCH = 10
 """Tokens of a stretch that is timed while a language model generates."""
-SOURCE = 20  # tokens of the source that a decoder writes from, and of the prompt of a language model
 SOURCES = (10, 100, 1000)  # tokens of sources, after which the state of a decoder is measured
 MAX_LENGTH, RUNNING = 10_000, 1_000
 """Tokens of the longest input that are read at most, and of a running text."""
@@ -145,26 +135,30 @@ def costs(run: Run, texts: Sequence[str]) -> JsonObject:
 
 
 def _state_and_steps(run: Run, texts: Sequence[str]) -> JsonObject:
-    stepper = stepper_of(run.model)
-    if stepper is None:
+    model = stepwise(run.model)
+    if model is None:
         return {"state_bytes": {}, "state_by_source": None, "state_at_length": None, "step_milliseconds": {}}
-    stepper.step(stepper.read(1, stepper.begin(SOURCE)))  # compiles the step
+
+    def step(state: State) -> None:
+        model.step(any_inputs(model, 1)[:, 0], state)
+
+    state = first_state(model)
+    step(state_after(model, 1, state))  # compiles the step
 
     # One text is read on from length to length; a slow layer stops early instead of delaying the comparison.
     sizes, steps, tokens, started = {}, dict[str, Callable[[], object]](), 0, time.perf_counter()
-    state = stepper.begin(SOURCE)
     for count in STATE_AFTER:
         if time.perf_counter() - started > STATE_SECONDS / (1 if count < 10_000 else 2):
             break
-        state = stepper.read(count - tokens, state)
+        state = state_after(model, count - tokens, state)
         tokens = count
         sizes[str(count)] = state_bytes(state)
         if count in STEP_AFTER:
-            steps[str(count)] = functools.partial(stepper.step, state)
+            steps[str(count)] = functools.partial(step, state)
     return {
         "state_bytes": sizes,
-        "state_by_source": _state_by_source(stepper) if stepper.reads_source else None,
-        "state_at_length": _state_at_length(run, stepper, texts),
+        "state_by_source": state_by_source(model) if isinstance(model, EncoderDecoder) else None,
+        "state_at_length": _state_at_length(run, model, texts),
         **_named("step", repeated(steps, times=MAX_STEPS, seconds=STATE_SECONDS)),
     }
 
@@ -176,26 +170,26 @@ def _named(what: str, milliseconds: Mapping[str, list[float]]) -> JsonObject:
     return {f"{what}_milliseconds": medians, f"{what}_spread": spreads}
 
 
-def _state_by_source(stepper: Stepper) -> dict[str, int]:
+def state_by_source(model: EncoderDecoder) -> dict[str, int]:
     """Return the bytes of the state before the first token of an answer, by the number of tokens of the source."""
     sizes, started = dict[str, int](), time.perf_counter()
     for count in SOURCES:
         with suppress(InputError):  # more tokens than learned positions
-            sizes[str(count)] = state_bytes(stepper.begin(count))
+            sizes[str(count)] = state_bytes(first_state(model, count))
         if time.perf_counter() - started > STATE_SECONDS / 5:
             break
     return sizes
 
 
-def _state_at_length(run: Run, stepper: Stepper, texts: Sequence[str]) -> dict[str, int]:
+def _state_at_length(run: Run, model: Stepwise, texts: Sequence[str]) -> dict[str, int]:
     """Return the bytes of the state after the longest input, or after `RUNNING` tokens of a running text.
 
     For a decoder, the state is the one before its first token, after the longest source.
     """
     tokens = min(MAX_LENGTH, max((len(run.tokenizer.encode(text)) for text in texts), default=RUNNING))
-    state = stepper.begin(max(1, tokens))
-    if not stepper.reads_source:
-        state = stepper.read(max(1, tokens), state)
+    state = first_state(model, max(1, tokens))
+    if not isinstance(model, EncoderDecoder):
+        state = state_after(model, max(1, tokens), state)
     return {"tokens": tokens, "bytes": state_bytes(state)}
 
 
@@ -348,7 +342,6 @@ def _with_short_contexts(run: Run, data: Corpus, loss: float | None) -> Distance
 
 
 FROM_SUMMARY = ("parameters", "steps", "tokens", "tokens_per_second", "vocabulary_size", "precision")
-POINTS = 200  # points of a learning curve, at most
 ANSWERS, INPUTS = 5, 200
 """Inputs that are answered in the report, and that costs are measured on, at most."""
 PROMPT_WORDS, CHARACTERS, TEMPERATURE, SEED = 4, 200, 0.8, 1
@@ -391,7 +384,7 @@ def measure(
         "training_seconds": summary["tokens"] / summary["tokens_per_second"],
         "epochs": None if counted else epochs(run, train),
         "disk_bytes": (run.path / "model.safetensors").stat().st_size,
-        **_curves(run, (plan.metric, run.task.evaluator.selection(run.vocabulary).key)),
+        **validations(run, (plan.metric, run.task.evaluator.selection(run.vocabulary).key)),
         "tokenizer": run.vocabulary.fingerprint(),
         "tokenizer_kind": run.tokenizer.kind,
         "described": run.task.reader.describe(data),
@@ -466,50 +459,22 @@ def prompt_of(run: Run, data: Corpus) -> str:
     return " ".join((with_letters or words)[:PROMPT_WORDS])
 
 
-def multiplied_parameters(model: nn.Module) -> int:
-    """Return the number of parameters that multiply an input: matrices, but not embeddings that are only looked up."""
-    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    looked_up -= {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
-    return sum(weight.numel() for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up)
+def validations(run: Run, keys: Sequence[str]) -> JsonObject:
+    """Return ``held_out``: the first of ``keys`` at each validation, with its interval and what had been spent by then.
 
-
-def _curves(run: Run, keys: Sequence[str]) -> JsonObject:
-    """Return ``curve``, the losses of training steps, and ``held_out``, the first of ``keys`` at each validation.
-
-    ``validated_tokens`` is the number of tokens of the sample that was validated, None if it was all of the data. Where
-    there are more than `POINTS` losses, neighbours are averaged. Tokens and seconds of training before a validation are
-    interpolated.
+    ``validated_tokens`` is the number of tokens of the sample that was validated, None if it was all of the data.
+    Tokens and seconds of training before a validation are interpolated, since it lies between two steps.
     """
-    records, multiplied = read_metrics(run.path), multiplied_parameters(run.model)
+    records, held_out = read_metrics(run.path), []
     trained = [record for record in records if record.get("kind") == "train"]
-    steps, tokens, seconds = zip((0, 0, 0.0), *map(_time, trained), strict=True)
-    losses = [record for record in trained if record["loss"] is not None]
-
-    # A page with every step would be large, and its curves too noisy to read.
-    size = -(-len(losses) // POINTS) or 1
-    curve, held_out = [], []
-    for group in (losses[start : start + size] for start in range(0, len(losses), size)):
-        loss = sum(record["loss"] for record in group) / len(group)
-        curve.append({**_coordinates(*_time(group[-1]), multiplied), "loss": loss})
-
-    # A validation has no count of the tokens of training: it lies between two steps.
-    for record in records:
-        key = next((key for key in keys if record.get(key) is not None), None)
-        if record.get("kind") == "valid" and key is not None:
+    times = [(each["step"], each["tokens"], each["tokens"] / each["tokens_per_second"]) for each in trained]
+    steps, tokens, seconds = zip((0, 0, 0.0), *times, strict=True)
+    validated = [record for record in records if record.get("kind") == "valid"]
+    for record in validated:
+        if (key := next((key for key in keys if record.get(key) is not None), None)) is not None:
             step = record["step"]
-            read, spent = round(np.interp(step, steps, tokens)), float(np.interp(step, steps, seconds))
+            spent = {"tokens": round(np.interp(step, steps, tokens)), "seconds": float(np.interp(step, steps, seconds))}
             bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
-            held_out.append({**_coordinates(step, read, spent, multiplied), "value": record[key], **bounds, "key": key})
-    validated = [record.get("tokens") for record in records if record.get("kind") == "valid"]
-    limited = run.config.training.validate_tokens is not None
-    return {"curve": curve, "held_out": held_out, "validated_tokens": validated[-1] if validated and limited else None}
-
-
-def _time(record: JsonObject) -> tuple[int, int, float]:
-    """Return the steps, the tokens and the seconds of training, without validations, up to a record."""
-    return record["step"], record["tokens"], record["tokens"] / record["tokens_per_second"]
-
-
-def _coordinates(step: int, tokens: int, seconds: float, multiplied: int) -> JsonObject:
-    """Return the coordinates of a point; ``compute`` counts two operations a product, forward and twice backward."""
-    return {"step": step, "tokens": tokens, "seconds": seconds, "compute": 6 * multiplied * tokens}
+            held_out.append({"step": step, **spent, "value": record[key], **bounds, "key": key})
+    is_sample = bool(validated) and run.config.training.validate_tokens is not None
+    return {"held_out": held_out, "validated_tokens": validated[-1].get("tokens") if is_sample else None}

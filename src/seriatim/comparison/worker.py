@@ -150,28 +150,28 @@ COUNTED = 8
 """Columns of that line that add up to all of the time; the later ones are part of the first."""
 
 
-class Load(NamedTuple):
-    """Seconds of the clock, of all processors for this process and its children, and for all other programs.
+class Moment(NamedTuple):
+    """Seconds of the clock, and the processor seconds until then of this process with its children, and of everything.
 
-    The last is None where the system does not tell.
+    The last are counted from the start of the system, and None where it does not tell.
     """
 
-    seconds: float
-    cpu_seconds: float
-    other_cpu_seconds: float | None
+    clock: float
+    used: float
+    busy: float | None
 
     @classmethod
-    def now(cls) -> "Load":
-        """Return the counters at this moment, whose differences are a load."""
-        used, busy = sum(os.times()[:4]), _busy_seconds()  # with children, such as the compiler
-        return cls(time.perf_counter(), used, None if busy is None else busy - used)
+    def now(cls) -> "Moment":
+        """Return the present moment."""
+        return cls(time.time(), sum(os.times()[:4]), _busy_seconds())  # with children, such as the compiler
 
-    def since(self, before: "Load") -> "Load":
-        """Return the load between two moments."""
-        other: float | None = None
-        if self.other_cpu_seconds is not None and before.other_cpu_seconds is not None:
-            other = max(0.0, self.other_cpu_seconds - before.other_cpu_seconds)
-        return Load(self.seconds - before.seconds, self.cpu_seconds - before.cpu_seconds, other)
+
+def load_between(first: Moment, last: Moment) -> JsonObject:
+    """Return the seconds between two moments, and the processor seconds of this process and of all other programs."""
+    used, other = last.used - first.used, None
+    if first.busy is not None and last.busy is not None:
+        other = max(0.0, last.busy - first.busy - used)
+    return {"seconds": last.clock - first.clock, "cpu_seconds": used, "other_cpu_seconds": other}
 
 
 def _busy_seconds() -> float | None:
@@ -190,40 +190,6 @@ STEP_SECONDS = 0.2  # seconds between two lines about steps
 VALIDATIONS = (8, 4, 2, 1)
 """Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
 VALIDATING = 0.25
-
-
-class ProcessTimes:
-    """Moments of this process, each with the processor seconds that it and its children had used by then.
-
-    Attributes:
-        used: pairs of seconds of the clock and processor seconds. The first moment is ``began``, when the parent
-            started the process, because its imports take seconds of processor time; None if that is not known.
-    """
-
-    def __init__(self, began: float | None) -> None:
-        self.used: list[tuple[float, float]] = [] if began is None else [(began, 0.0)]
-        self.note()
-
-    def note(self) -> float:
-        """Note the present moment, and return it in seconds of the clock."""
-        self.used.append((time.time(), sum(os.times()[:4])))
-        return self.used[-1][0]
-
-
-def describe_machine(device: torch.device, times: ProcessTimes, trained_from: float) -> JsonObject:
-    """Return the record of this machine for a process that ends now, and whose training began then."""
-    ended, described = times.note(), environment(device)
-    return {
-        "host": platform.node(),
-        "processor": described["processor"],
-        "device": described["device"],
-        "processors": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "began": times.used[0][0],
-        "trained_from": trained_from,
-        "ended": ended,
-        "used": times.used,
-    }
 
 
 @dataclass
@@ -265,53 +231,82 @@ class WorkerJob:
 
 
 class EventReporter(Reporter):
-    """Reports a training to the parent process, and notes when it began and what the machine did meanwhile.
+    """Reports a training to the parent process, and notes what it and the machine did meanwhile.
 
     Attributes:
-        trained_from: when the training itself began, after data were read, in seconds of the clock.
-        load: from then until the last report of a step or validation; None before.
+        used: pairs of seconds of the clock and of the processor seconds that this process and its children had used by
+            then. The first moment is ``began``, when the parent started the process, because its imports take seconds
+            of processor time.
+        trained_from: when the training itself began, after data were read.
+        reported: the last report of a step or validation.
     """
 
-    def __init__(self, emit: OnEvent, times: ProcessTimes) -> None:
-        self.emit, self.times, self.last = emit, times, 0.0
-        self.trained_from, self.before = times.note(), Load.now()
-        self.load: Load | None = None
+    def __init__(self, emit: OnEvent, began: float | None) -> None:
+        self.emit = emit
+        self.used: list[tuple[float, float]] = [] if began is None else [(began, 0.0)]
+        self.reported = self.trained_from = self.note()
+
+    def note(self) -> Moment:
+        """Note the present moment."""
+        moment = Moment.now()
+        self.used.append((moment.clock, moment.used))
+        return moment
+
+    @property
+    def load(self) -> JsonObject | None:
+        """The load from the beginning of the training until the last report; None where nothing was trained."""
+        return None if self.reported is self.trained_from else load_between(self.trained_from, self.reported)
 
     def begin(self, record: JsonObject) -> None:
         """Report the sizes of model and data."""
-        self.trained_from, self.before = self.times.note(), Load.now()
+        self.reported = self.trained_from = self.note()
         self.emit({"event": "begin", **{name: record[name] for name in ("parameters", "train", "valid", "step")}})
 
     def step(self, record: JsonObject) -> None:
         """Report a step, unless one was reported less than `STEP_SECONDS` ago."""
-        if time.monotonic() - self.last >= STEP_SECONDS:
-            self.last, self.load = time.monotonic(), Load.now().since(self.before)
+        if self.reported is self.trained_from or time.time() - self.reported.clock >= STEP_SECONDS:
+            self.reported = Moment.now()
             self.emit({"event": "step", **record})
 
     def validation(self, record: JsonObject) -> None:
         """Report the numbers of a validation."""
-        self.load = Load.now().since(self.before)
+        self.reported = Moment.now()
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
         self.emit({"event": "validation", **numbers})
+
+    def machine(self, device: torch.device) -> JsonObject:
+        """Return the record of this machine for a process that ends now."""
+        ended, described = self.note(), environment(device)
+        return {
+            "host": platform.node(),
+            "processor": described["processor"],
+            "device": described["device"],
+            "processors": os.cpu_count() or 1,
+            "threads": torch.get_num_threads(),
+            "began": self.used[0][0],
+            "trained_from": self.trained_from.clock,
+            "ended": ended.clock,
+            "used": self.used,
+        }
 
 
 def work(job: WorkerJob, emit: OnEvent) -> None:
     """Train, measure and write the row; the last event is ``done``. Data that have changed are refused."""
-    times = ProcessTimes(job.began)
+    reporter = EventReporter(emit, job.began)
     torch.set_num_threads(job.threads)
     import_origins([Origin.from_record(record, job.comparison) for record in job.registered], job.search_path)
     plan = read_plan(Path(job.comparison))
-    idle, reporter = resident_memory(), EventReporter(emit, times)
+    idle = resident_memory()
     run, trained_here = _trained(job, plan, emit, reporter)
-    peak, load, trained_from = peak_memory(), reporter.load, reporter.trained_from
-    times.note()
+    peak = peak_memory()
+    reporter.note()
     memory = max(0, peak - idle) if trained_here and peak is not None and idle is not None else None
-    conditions: JsonObject = {"load": load and load._asdict()}
+    conditions: JsonObject = {"load": reporter.load}
     device = choose_device(run.config.training.device)
 
     # A trial only chooses a learning rate, so that nothing else is measured of it.
     if job.trial is not None:
-        conditions["machine"] = describe_machine(device, times, trained_from)
+        conditions["machine"] = reporter.machine(device)
         rate = run.config.training.learning_rate
         outcome = {"value": run.summary["best_valid"], "learning_rate": rate}
         outcome["more_is_better"] = run.task.evaluator.selection(run.vocabulary).more_is_better
@@ -327,7 +322,7 @@ def work(job: WorkerJob, emit: OnEvent) -> None:
         discard(job.run, RUN)  # so that it is trained again once the data are restored
     path = Path(job.comparison) / "rows" / f"{job.name}.json"
     check_row(path, row, plan)
-    row.machine = describe_machine(device, times, trained_from)
+    row.machine = reporter.machine(device)
     path.parent.mkdir(exist_ok=True)
     tensors = {name: torch.tensor(values) for name, values in statistics.items()}  # copies: some arrays are shared
     save_tensors(tensors, path.with_suffix(".safetensors"))

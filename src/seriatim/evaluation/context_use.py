@@ -39,13 +39,13 @@ class ContextScore(NamedTuple):
     """How well a number of tokens is predicted with one length of context.
 
     The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
-    is the fraction of the tokens for which the top guess is correct, None if only the loss is known.
+    is the fraction of the tokens for which the top guess is correct.
     """
 
     loss: float
-    accuracy: float | None = None
-    impossible: int = 0
-    tokens: int = 0
+    accuracy: float
+    impossible: int
+    tokens: int
 
 
 class Excess(NamedTuple):
@@ -67,27 +67,15 @@ class ContextExcess(NamedTuple):
     measured: str = ""
 
 
-class ContextPredictions(NamedTuple):
-    """Some tokens of a text, predicted with several lengths of context; None is the full context.
-
-    ``positions`` are those of the tokens in the text ``(positions,)``. Of each length of context, ``losses`` are −log P
-    of the tokens in nats, and ``hits`` say for which tokens the top guess is correct, both ``(positions,)``.
-    """
-
-    positions: np.ndarray
-    losses: dict[int | None, np.ndarray]
-    hits: dict[int | None, np.ndarray]
-
-
-def predict_with_contexts(
+def by_context(
     model: TextModel,
     ids: np.ndarray,
     sizes: Sequence[int],
     *,
     positions: Sequence[int] | np.ndarray | None = None,
     ends: np.ndarray | None = None,
-) -> ContextPredictions:
-    """Predict the same tokens when only the last k tokens before them are seen, and after the full context.
+) -> dict[int | None, ContextScore]:
+    """Measure the same tokens for every k, when only the last k tokens before them are seen, and for None, all of them.
 
     Args:
         model: a language model in evaluation mode.
@@ -110,39 +98,18 @@ def predict_with_contexts(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
 
     starts = _line_starts(ends, chosen)  # beyond which no context reaches
-    result = ContextPredictions(chosen, {}, {})
-
-    def record(size: int | None, predictions: Iterator[tuple[np.ndarray, Tensor]]) -> None:
-        result.losses[size], result.hits[size] = _judge(model, predictions, ids, chosen)
-
+    sizes_and_starts = [*((size, np.maximum(starts, chosen - size)) for size in sizes), (None, starts)]
+    found: dict[int | None, ContextScore] = {}
     with torch.inference_mode():
-        for size in sizes:
-            record(size, _after_windows(model, ids, chosen, np.maximum(starts, chosen - size), starts))
-        record(
-            None, _after_all(model, ids, chosen) if ends is None else _after_windows(model, ids, chosen, starts, starts)
-        )
-    return result
-
-
-def by_context(
-    model: TextModel,
-    ids: np.ndarray,
-    sizes: Sequence[int],
-    *,
-    positions: Sequence[int] | np.ndarray | None = None,
-    ends: np.ndarray | None = None,
-) -> dict[int | None, ContextScore]:
-    """Measure the mean loss and the accuracy for every k, and for None, the full context.
-
-    The arguments and errors are those of `predict_with_contexts`.
-    """
-    predicted = predict_with_contexts(model, ids, sizes, positions=positions, ends=ends)
-    return {
-        size: ContextScore(
-            float(losses.mean()), float(predicted.hits[size].mean()), int(np.isposinf(losses).sum()), len(losses)
-        )
-        for size, losses in predicted.losses.items()
-    }
+        for size, first_read in sizes_and_starts:
+            reads_on = size is None and ends is None  # one running text is read once, not once for each token
+            windows = (
+                _after_all(model, ids, chosen) if reads_on else _after_windows(model, ids, chosen, first_read, starts)
+            )
+            losses, hits = _judge(model, windows, ids, chosen)
+            infinite = int(np.isposinf(losses).sum())
+            found[size] = ContextScore(float(losses.mean()), float(hits.mean()), infinite, len(losses))
+    return found
 
 
 def excess_losses(model: TextModel, text: Corpus) -> ContextExcess:

@@ -1,6 +1,7 @@
 """What a model gains from its context: the numbers of the first screen, and the section on context and state."""
 
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -11,8 +12,7 @@ from ..evaluation.context_use import ContextExcess, Excess
 from ..evaluation.intervals import interval_digits, written
 from ..layers.positions import learned_positions
 from ..pages.chart import Axis, Chart, Series, log_axis
-from ..pages.opening import Tile
-from ..pages.page import PageBlock, Prose
+from ..pages.page import PageBlock, Prose, Tile
 from ..pages.statements import Statement, told
 from ..pages.theme import layer_style
 from ..pages.wording import in_bytes
@@ -28,35 +28,26 @@ TOKENS = (1, 10, 100, 1_000)
 """Tokens after which the size of a state is measured."""
 
 
-class ContextFacts(NamedTuple):
-    """What held-out data say of the use of context: by how many bits a token each short context is worse."""
+class Reach(NamedTuple):
+    """How far back a model uses its context, by the bits a token that short contexts are worse.
 
-    by_size: Mapping[int, Excess]
+    ``helped`` is the longest context that is clearly worse than the full one, as are all shorter ones; ``left`` says by
+    how much. ``enough`` is the shortest that is as good as the full one, as are all longer ones. None if none is.
+    """
 
-    @property
-    def helped(self) -> int | None:
-        """The longest context that is clearly worse than the full one, as are all shorter ones; None if none is."""
-        longest = None
-        for size in sorted(self.by_size):
-            if self.by_size[size].low <= MIN_EXCESS:
-                break
-            longest = size
-        return longest
+    helped: int | None
+    enough: int | None
+    left: str
 
-    @property
-    def enough(self) -> int | None:
-        """The shortest context that is as good as the full one, as are all longer ones; None if none is."""
-        shortest = None
-        for size in sorted(self.by_size, reverse=True):
-            if max(-self.by_size[size].low, self.by_size[size].high) > TOLERANCE:
-                break
-            shortest = size
-        return shortest
-
-    @property
-    def left(self) -> str:
-        """What is lost with the longest context that is worse than the full one."""
-        return bits_and_interval(self.by_size[self.helped or NEAR])[0]
+    @classmethod
+    def of(cls, by_size: Mapping[int, Excess]) -> "Reach":
+        """Return the reach that held-out data show."""
+        worse = takewhile(lambda size: by_size[size].low > MIN_EXCESS, sorted(by_size))
+        equal = takewhile(
+            lambda size: max(-by_size[size].low, by_size[size].high) <= TOLERANCE, sorted(by_size, reverse=True)
+        )
+        helped, enough = max(worse, default=None), min(equal, default=None)
+        return cls(helped, enough, "" if helped is None else bits_and_interval(by_size[helped])[0])
 
 
 def bits_and_interval(excess: Excess) -> tuple[str, str]:
@@ -66,17 +57,17 @@ def bits_and_interval(excess: Excess) -> tuple[str, str]:
     return bits, f"{low} to {high}" if low != high else ""
 
 
-REACH: tuple[Statement[ContextFacts], ...] = (
-    Statement(lambda facts: facts.enough is not None, "{enough} tokens at most"),
-    Statement(lambda facts: facts.enough is None and facts.helped is not None, "more than {helped} tokens"),
-    Statement(lambda facts: facts.enough is None and facts.helped is None, "not known"),
+REACH: tuple[Statement[Reach], ...] = (
+    Statement(lambda reach: reach.enough is not None, "{enough} tokens at most"),
+    Statement(lambda reach: reach.enough is None and reach.helped is not None, "more than {helped} tokens"),
+    Statement(lambda reach: reach.enough is None and reach.helped is None, "not known"),
 )
-REACH_NOTES: tuple[Statement[ContextFacts], ...] = (
+REACH_NOTES: tuple[Statement[Reach], ...] = (
     Statement(
-        lambda facts: facts.enough is not None, f"what is further back gains less than {TOLERANCE:g} bits a token"
+        lambda reach: reach.enough is not None, f"what is further back gains less than {TOLERANCE:g} bits a token"
     ),
-    Statement(lambda facts: facts.helped is not None, "with the last {helped} alone, {left} bits a token are lost"),
-    Statement(lambda facts: facts.helped is None and facts.enough is None, "the held-out data are too few to tell"),
+    Statement(lambda reach: reach.helped is not None, "with the last {helped} alone, {left} bits a token are lost"),
+    Statement(lambda reach: reach.helped is None and reach.enough is None, "the held-out data are too few to tell"),
 )
 """How far back a model uses its context."""
 
@@ -86,12 +77,12 @@ def context_tiles(inspected: InspectedRun) -> list[Tile]:
     found = inspected.context_excess
     if found is None or NEAR not in found.by_size:
         return []
-    facts, (gain, ends) = ContextFacts(found.by_size), bits_and_interval(found.by_size[NEAR])
+    reach, (gain, ends) = Reach.of(found.by_size), bits_and_interval(found.by_size[NEAR])
     gained = f"gained by {ALONE}" if inspected.is_blended else "gained"
     note = f"{gained} from what is further back than {NEAR} tokens, on {inspected.held_out_name}"
     return [
         Tile("Context used", f"{gain} bits a token", ends, note),
-        Tile("Reach", " ".join(told(REACH, facts)), note="; ".join(told(REACH_NOTES, facts))),
+        Tile("Reach", " ".join(told(REACH, reach)), note="; ".join(told(REACH_NOTES, reach))),
     ]
 
 

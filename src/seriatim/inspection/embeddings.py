@@ -1,4 +1,4 @@
-"""Embeddings of a model: nearest neighbours of the tokens of a text, and a map.
+"""Embeddings of a model: nearest neighbours of the tokens of a text.
 
 Tokens that are used alike get similar vectors, so that what the model learns about one carries over to the others (Y.
 Bengio et al., "A neural probabilistic language model", JMLR 3, 2003). Similarity is measured by the cosine (T. Mikolov
@@ -16,11 +16,9 @@ import numpy as np
 from ..core.errors import UnknownNameError
 from ..data.tokenizers import END
 from ..evaluation.token_scores import token_name
-from ..pages.chart import Axis, Chart, Series
-from ..pages.page import Folded, PageBlock, Prose, Table
+from ..pages.page import Folded, Prose, Table
 from ..pages.statements import Statement, told
-from ..pages.theme import style
-from ..pages.wording import isolated, percent
+from ..pages.wording import isolated
 from ..runs.run import Run
 from .inspected_run import InspectedRun, SectionBody, explainer_of
 
@@ -34,8 +32,6 @@ READ_ITEMS, READ_TOKENS = 5_000, 20
 """Items of data that are read to learn which tokens occur, and tokens of each in a running text."""
 SAMPLED, CONFIDENCE = 10_000, 0.99
 """Nearest neighbours that are sampled to measure how similar they are by chance, and the fraction below the bound."""
-MAPPED = 40
-"""Tokens on a map."""
 
 
 class Neighbour(NamedTuple):
@@ -59,18 +55,11 @@ class Embeddings(NamedTuple):
         chance: 99th percentile of the largest similarity of so many tokens with their nearest neighbours if each
             dimension of the embeddings is shuffled by itself, so that tokens are similar only by chance.
         candidates: number of tokens searched; all of them occur.
-        mapped: names of the tokens on the map, the ``of_text`` tokens of the text first.
-        points: coordinates on the map ``(mapped, 2)``.
-        variance: fractions of the variance of these tokens' vectors along the two axes.
     """
 
     neighbours: list[Neighbours]
     chance: float
     candidates: int
-    mapped: list[str]
-    of_text: int
-    points: np.ndarray
-    variance: tuple[float, float]
 
     @property
     def is_above_chance(self) -> bool:
@@ -78,10 +67,8 @@ class Embeddings(NamedTuple):
         return any(each.nearest and each.nearest[0].similarity > max(self.chance, 0.0) for each in self.neighbours)
 
 
-def embeddings(
-    run: Run, text: str, *, data: Sequence[object] = (), neighbours: int = NEIGHBOURS, tokens: int = TOKENS
-) -> Embeddings:
-    """Return the neighbours of the first different tokens of a text among a model's embeddings, and a map of them.
+def embeddings(run: Run, text: str, *, data: Sequence[object] = ()) -> Embeddings:
+    """Return the neighbours of the first different tokens of a text among a model's embeddings.
 
     Neighbours are searched among the most frequent tokens of the text and of ``data``, which are items that
     `Examples.read` reads: the embedding of a token that does not occur was never trained.
@@ -92,7 +79,7 @@ def embeddings(
     explainer, tokenizer = explainer_of(run), run.tokenizer
     table = explainer.embedding_table().detach()[: tokenizer.vocabulary_size].double().cpu().numpy()
     special, ids = {END, tokenizer.unknown_id}, tokenizer.encode(text).tolist()
-    chosen = [token for token in dict.fromkeys(ids) if token not in special][:tokens]
+    chosen = [token for token in dict.fromkeys(ids) if token not in special][:TOKENS]
     if not chosen:
         raise UnknownNameError("no token of the text is in the vocabulary")
     inputs = explainer.require(explainer.inputs)
@@ -104,7 +91,7 @@ def embeddings(
     units = _normalized(table)
     similarity = units[chosen] @ units[candidates].T
     similarity[np.array(chosen)[:, None] == candidates] = -np.inf
-    order = np.argsort(-similarity, axis=1, kind="stable")[:, : min(neighbours, len(candidates) - 1)]
+    order = np.argsort(-similarity, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(candidates) - 1)]
     nearest = []
     for token, row, columns in zip(chosen, similarity, order, strict=True):
         near = [
@@ -112,31 +99,12 @@ def embeddings(
         ]
         nearest.append(Neighbours(token_name(tokenizer, token), near))
 
-    # A small vocabulary is shown as a whole, since a map has room for it.
-    few = order[:, : max(1, (MAPPED - len(chosen)) // len(chosen))].ravel()
-    others = candidates if len(candidates) <= MAPPED else candidates[few]
-    mapped = list(dict.fromkeys([*chosen, *others.tolist()]))[:MAPPED]
-    points, variance = principal_axes(table[mapped])
-    names = [token_name(tokenizer, token) for token in mapped]
     chance = chance_similarity(table[candidates], len(chosen))
-    return Embeddings(nearest, chance, len(candidates), names, len(chosen), points, variance)
+    return Embeddings(nearest, chance, len(candidates))
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(float).tiny))
-
-
-def principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return the first two principal components ``(n, 2)`` of vectors ``(n, size)``, and the variance explained.
-
-    The sign of each axis is chosen so that its largest coordinate is positive, which makes the result deterministic.
-    """
-    left, values, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
-    points, explained = np.zeros((len(vectors), 2)), np.zeros(2)
-    points[:, : len(values)] = (left * values)[:, :2]
-    explained[: len(values)] = np.square(values[:2]) / max(np.square(values).sum(), np.finfo(float).tiny)
-    signs = np.sign(points[np.abs(points).argmax(0), [0, 1]])
-    return points * signs, (float(explained[0]), float(explained[1]))
 
 
 def chance_similarity(vectors: np.ndarray, count: int) -> float:
@@ -151,18 +119,6 @@ def chance_similarity(vectors: np.ndarray, count: int) -> float:
         np.fill_diagonal(similarity, -np.inf)
         nearest += similarity.max(1).tolist()
     return float(np.quantile(nearest, CONFIDENCE ** (1 / count)))  # all of them are below it
-
-
-def embedding_map(result: Embeddings) -> Chart:
-    """Return a chart of the map: the tokens of the text, and the others."""
-    groups = (("in the text", slice(result.of_text)), ("neighbours", slice(result.of_text, None)))
-    series = []
-    for i, (name, part) in enumerate(groups):
-        x, y = result.points[part].T.tolist()
-        series.append(Series(name, x, y, "dots", names=result.mapped[part], look=style(i)))
-    axes = [Axis(f"component {i} ({percent(part)} of the variance)") for i, part in enumerate(result.variance, 1)]
-    caption = "Tokens of the text (circles) and others; what is close here may be far apart in other directions."
-    return Chart("Map of the embeddings", axes[0], axes[1], series, caption)
 
 
 CAPTION = (
@@ -184,7 +140,7 @@ def _similarity(near: Neighbour) -> str:
 
 
 def embeddings_section(inspected: InspectedRun) -> SectionBody:
-    """Write the section on the neighbours of the tokens of the text, with a map."""
+    """Write the section on the neighbours of the tokens of the text."""
     explainer = inspected.explainer
     explainer.embedding_table()  # refuses before any data is read
     result = embeddings(inspected.run, inspected.text, data=inspected.held_out_items(READ_ITEMS, READ_TOKENS))
@@ -192,10 +148,7 @@ def embeddings_section(inspected: InspectedRun) -> SectionBody:
         [each.token, ", ".join(f"{isolated(near.token)} {_similarity(near)}" for near in each.nearest)]
         for each in result.neighbours
     ]
-    blocks: list[PageBlock] = [
-        Table(["token", "nearest tokens"], rows, " ".join(told(CAPTION, result))),
-        embedding_map(result),
-    ]
+    table = Table(["token", "nearest tokens"], rows, " ".join(told(CAPTION, result)))
     if result.is_above_chance:
-        return SectionBody(blocks)
-    return SectionBody([Prose(told(CAPTION, result)[-1]), Folded("The nearest tokens, and a map", blocks)])
+        return SectionBody([table])
+    return SectionBody([Prose(told(CAPTION, result)[-1]), Folded("The nearest tokens", [table])])

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import InputError
 from ..models.probabilities import NotFiniteError
-from ..pages.opening import Banner, Tile, Tiles
-from ..pages.page import PageBlock, Samples
+from ..pages.page import Banner, PageBlock, Samples, Tile, Tiles
 from ..pages.statements import told
 from ..pages.strip import Lens, Strip
 from ..tasks.explainer import Refusal

@@ -11,9 +11,7 @@ all lags at once, for every layer and every window of a batch.
 """
 
 import functools
-import itertools
 import math
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -207,7 +205,8 @@ def _norms(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict
     inputs = explainer.require(explainer.inputs)
     backwards = {primitive.name for primitive in primitive_layers(explainer.model) if primitive.backwards}
     rows: dict[str, list[Tensor]] = defaultdict(list)
-    for batch in _batches(examples, GROWING_BATCH if _grows(explainer.model) else BATCH):
+    size = GROWING_BATCH if _grows(explainer.model) else BATCH
+    for batch in (examples[start : start + size] for start in range(0, len(examples), size)):  # all have one shape
         last, first = ([inputs.end_place(each, at_start=start) for each in batch] for start in (False, True))
         norms = norms_by_lag(explainer.model, functools.partial(inputs.place_losses, batch, last))
         if inputs.predicts == "each token" and backwards:  # a layer that reads backwards ends at the first token
@@ -274,13 +273,6 @@ def _grows(model: nn.Module) -> bool:
         if not isinstance(primitive.layer, MemoryLayer)
     )
     return any(0 in leaf.shape for state in states for leaf in state_leaves(state))
-
-
-def _batches(examples: Sequence[Example], size: int) -> Iterator[list[Example]]:
-    """Yield examples of the same shape, at most ``size`` together."""
-    by_shape = operator.attrgetter("shape")
-    for alike in (list(group) for _, group in itertools.groupby(sorted(examples, key=by_shape), key=by_shape)):
-        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 # What the page draws and says

@@ -10,7 +10,7 @@ from ..pages.chart import Axis, Chart, Series
 from ..pages.confusion import Confusion
 from ..pages.items import Items, for_page
 from ..pages.page import Folded, PageBlock, Prose
-from ..pages.theme import model_style
+from ..pages.theme import layer_style
 from ..pages.wording import percent
 from ..tasks.explainer import NotOfferedError
 from .inspected_run import InspectedRun, SectionBody
@@ -67,7 +67,7 @@ def calibration_chart(bins: Sequence[JsonObject], layer: str) -> Chart:
     intervals = [(each["low"], each["high"]) for each in bins]
     names = [f"{each['count']:,} predictions" for each in bins]
     confidence, accuracy = (Axis(name, "{:.0%}".format, limits=(0, 1.02)) for name in ("confidence", "accuracy"))
-    series = Series(layer, x, y, intervals=intervals, names=names, look=model_style(layer))
+    series = Series(layer, x, y, intervals=intervals, names=names, look=layer_style(layer))
     total = sum(each["count"] for each in bins)
     error = sum(each["count"] * abs(each["accuracy"] - each["confidence"]) for each in bins) / total
     caption = f"Below the diagonal, the model is overconfident. Mean distance from the diagonal: {error:.3f}."

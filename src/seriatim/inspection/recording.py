@@ -122,7 +122,7 @@ Changed = tuple[Arguments, dict[str, object]]
 
 @dataclass
 class Steps(Generic[Record]):
-    """The steps of one primitive layer: the states before the first and after each, and what each was fed and recorded.
+    """The steps of one primitive layer: the states before the first and after each, and what was recorded of each.
 
     A leaf of a state that a step does not change is the same tensor. If rows differ in length, the longest comes first,
     and rows that have ended are missing.
@@ -132,7 +132,6 @@ class Steps(Generic[Record]):
     before: State | None = None
     states: list[State] = field(default_factory=list)
     recorded: list[Record] = field(default_factory=list)
-    fed: list[Tensor] = field(default_factory=list)
 
 
 @contextmanager
@@ -231,7 +230,6 @@ class _Unroller(Generic[Record]):
             self.stepping = False
         after = map_state(lambda new, old: new if new is old else _separate(new), after, state)
         self.steps.before = state if self.steps.before is None else self.steps.before
-        self.steps.fed.append(inputs)
         self.steps.states.append(after)
         self.steps.recorded.append(record)
         return outputs, after

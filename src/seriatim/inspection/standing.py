@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.errors import InputError
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric
-from ..pages.opening import Tile
+from ..pages.page import Tile
 from ..pages.statements import Statement
 from ..pages.wording import sentence_case, short_name
 from ..runs.run import Run

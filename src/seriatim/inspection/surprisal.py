@@ -11,8 +11,7 @@ from ..data.tokenizers import Tokenizer
 from ..evaluation.intervals import interval, supported_digits
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
-from ..pages.opening import Tile
-from ..pages.page import Sample
+from ..pages.page import Sample, Tile
 from ..pages.strip import StripRow, StripToken, Values
 from ..pages.wording import percent, quoted
 from ..tasks.explainer import LabelEffect, Refusal
@@ -197,30 +196,17 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
     tokens = [StripToken(text) for text in effect.tokens]
     before, without = float(effect.full.max()), effect.without[:, effect.predicted]
-    lenses = [
-        Values(
-            "effect on the label",
-            effect.bits().tolist(),
-            FULL_EFFECT,
-            "bits",
-            "How much log₂ of the probability of the label falls when that token alone is removed.",
-            ends=("no effect", "large effect"),
-            notes=[f"Without it, P({label}) is {percent(after)}." for after in without.tolist()],
-            details=[_most_likely(effect, row) for row in effect.without],
-            details_name="Labels then:",
-        )
-    ]
-    if effect.prefixes is not None:
-        lenses.append(
-            Values(
-                "label so far",
-                effect.prefixes[:, effect.predicted].tolist(),
-                1.0,
-                sentence="The probability of the label if the text ended with that token.",
-                details=[_most_likely(effect, row) for row in effect.prefixes],
-                details_name="Labels so far:",
-            )
-        )
+    lens = Values(
+        "effect on the label",
+        effect.bits().tolist(),
+        FULL_EFFECT,
+        "bits",
+        "How much log₂ of the probability of the label falls when that token alone is removed.",
+        ends=("no effect", "large effect"),
+        notes=[f"Without it, P({label}) is {percent(after)}." for after in without.tolist()],
+        details=[_most_likely(effect, row) for row in effect.without],
+        details_name="Labels then:",
+    )
 
     # The label of the run, its probabilities, and what the network says if that differs.
     reference = inspected.reference_answer()
@@ -231,7 +217,7 @@ def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     strongest, after = quoted(effect.tokens[int(without.argmin())].strip()), float(without.min())
     tile = Tile("Strongest token", strongest, note=f"without it, P({label}) is {percent(after)}, not {percent(before)}")
     falls = after < before and percent(after) != percent(before)
-    return Reading(Layout([StripRow("", tokens)]), lenses, answers, [tile] if falls else [])
+    return Reading(Layout([StripRow("", tokens)]), [lens], answers, [tile] if falls else [])
 
 
 def _most_likely(effect: LabelEffect, probabilities: np.ndarray) -> list[tuple[str, float]]:

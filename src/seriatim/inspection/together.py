@@ -6,8 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import ConflictError, EmptyError
-from ..pages.opening import Banner
-from ..pages.page import Cell, Link, PageBlock, PageSection, Table, framed, render, write_page
+from ..pages.page import Banner, Cell, Link, PageBlock, PageSection, Table, framed, render, write_page
 from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run

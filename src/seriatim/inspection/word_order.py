@@ -16,7 +16,7 @@ from torch import Tensor
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
 from ..layers.positions import learned_positions
-from ..pages.page import Folded, Prose, Samples
+from ..pages.page import Folded, Prose, Sample, Samples
 from ..pages.statements import Statement, told
 from ..recurrence import uncompiled
 from ..runs.run import Run
@@ -44,6 +44,7 @@ class OrderEffect:
         changes: total variation distance, 0 to 1, of the predictions for each order and for the text ``(orders,)``.
         without: total variation distance when the model reads only the last token.
         total: number of tokens of the whole text.
+        prediction: what is predicted, in words.
     """
 
     tokens: tuple[str, ...]
@@ -51,16 +52,41 @@ class OrderEffect:
     changes: np.ndarray
     without: float
     total: int
+    prediction: str
 
     @property
     def invariant(self) -> bool:
         """Whether no order changes the prediction, except for rounding in float64."""
         return bool(self.changes.max() <= SAME)
 
+    @property
+    def has_none(self) -> bool:
+        """Whether the earlier tokens have no effect at all."""
+        return self.invariant and self.without <= SAME
 
-def order_effect(
-    run: Run, text: object, *, permutations: int = PERMUTATIONS, seed: int = 0, max_tokens: int = MAX_TOKENS
-) -> OrderEffect:
+    @property
+    def change(self) -> str:
+        """The mean total variation over the orders, with its interval."""
+        value, low, high = interval(np.stack([self.changes, np.ones(len(self.changes))], axis=1), mean)
+        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
+
+    @property
+    def change_without(self) -> str:
+        """The total variation of the last token alone, as it is written."""
+        return _number(self.without)
+
+    @property
+    def count(self) -> int:
+        """The number of orders."""
+        return len(self.changes)
+
+    @property
+    def read(self) -> str:
+        """The number of tokens that are read."""
+        return f"{len(self.tokens):,} of {self.total:,}"
+
+
+def order_effect(run: Run, text: object, *, permutations: int = PERMUTATIONS) -> OrderEffect:
     """Shuffle the tokens of a text, all but the last, and measure what changes in `Explainer.predictions`.
 
     ``text`` is a text, or a source with its answer, which stays the same for all orders of the source. The beginning of
@@ -73,9 +99,9 @@ def order_effect(
     if permutations < 1:
         raise RangeError(f"--permute: {permutations} is too small; give 1 or more")
     explainer = explainer_of(run)
-    most = min(max_tokens, learned_positions(run.model) or max_tokens)
+    most = min(MAX_TOKENS, learned_positions(run.model) or MAX_TOKENS)
     example, total = explainer.require(explainer.inputs).shortened(text, most)
-    orders = _orders(example, permutations, seed)
+    orders = _orders(example, permutations)
     size = len(example.inputs)
     rows, together = [example, *(example.at(order.tolist()) for order in orders)], max(1, MAX_BATCH_TOKENS // size)
     batches = [rows[start : start + together] for start in range(0, len(rows), together)]
@@ -88,10 +114,12 @@ def order_effect(
         distributions = torch.cat([predictions(batch).double().cpu() for batch in batches])
         alone = predictions([example.at([size - 1])]).double().cpu()
     changes, without = (_distance(distributions[0], others) for others in (distributions[1:], alone))
-    return OrderEffect(example.tokens, rows[1].tokens, changes.numpy(), float(without), total)
+    return OrderEffect(
+        example.tokens, rows[1].tokens, changes.numpy(), float(without), total, explainer.wording.prediction
+    )
 
 
-def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
+def _orders(example: Example, count: int) -> list[np.ndarray]:
     """Return at most ``count`` different orders of all tokens but the last, none of which gives the text itself."""
     tokens: list[int | str] = list(example.words or example.inputs)
     movable = len(tokens) - 1
@@ -99,7 +127,7 @@ def _orders(example: Example, count: int, seed: int) -> list[np.ndarray]:
         raise EmptyError(
             "the tokens before the last have no other order; give a text of at least three different tokens"
         )
-    random, orders = np.random.default_rng(seed), dict[tuple[int | str, ...], np.ndarray]()
+    random, orders = np.random.default_rng(0), dict[tuple[int | str, ...], np.ndarray]()
     for _ in range(20 * count):
         order = np.append(random.permutation(movable), movable)
         moved = tuple(tokens[i] for i in order.tolist())
@@ -115,56 +143,21 @@ def _distance(first: Tensor, others: Tensor) -> Tensor:
     return 0.5 * (others - first).abs().sum(-1).flatten(1).mean(1)
 
 
-@dataclass(frozen=True)
-class OrderFacts:
-    """What was measured, as it is written."""
-
-    effect: OrderEffect
-    prediction: str
-
-    @property
-    def has_none(self) -> bool:
-        """Whether the earlier tokens have no effect at all."""
-        return self.effect.invariant and self.effect.without <= SAME
-
-    @property
-    def change(self) -> str:
-        """The mean total variation over the orders, with its interval."""
-        value, low, high = interval(np.stack([self.effect.changes, np.ones(len(self.effect.changes))], axis=1), mean)
-        return _number(value) if low is None or high is None else f"{_number(value)} [{_number(low)}, {_number(high)}]"
-
-    @property
-    def without(self) -> str:
-        """The total variation of the last token alone."""
-        return _number(self.effect.without)
-
-    @property
-    def count(self) -> int:
-        """The number of orders."""
-        return len(self.effect.changes)
-
-    @property
-    def tokens(self) -> str:
-        """The number of tokens that are read."""
-        return f"{len(self.effect.tokens):,} of {self.effect.total:,}"
-
-
 STATEMENTS = (
-    Statement[OrderFacts](
-        lambda facts: facts.has_none, "The tokens before the last have no effect on {prediction}, whatever their order."
+    Statement[OrderEffect](
+        lambda effect: effect.has_none,
+        "The tokens before the last have no effect on {prediction}, whatever their order.",
     ),
-    Statement[OrderFacts](
-        lambda facts: facts.effect.invariant and not facts.has_none,
+    Statement[OrderEffect](
+        lambda effect: effect.invariant and not effect.has_none,
         "The order of the tokens before the last has no effect on {prediction}: the model treats them as a set.",
     ),
-    Statement[OrderFacts](
-        lambda facts: not facts.effect.invariant,
+    Statement[OrderEffect](
+        lambda effect: not effect.invariant,
         "Another order changes {prediction} by {change}, the mean total variation over {count} orders with its 95 % "
-        "interval. Without the other tokens, it changes by {without}.",
+        "interval. Without the other tokens, it changes by {change_without}.",
     ),
-    Statement[OrderFacts](
-        lambda facts: len(facts.effect.tokens) < facts.effect.total, "Only the first {tokens} tokens are read."
-    ),
+    Statement[OrderEffect](lambda effect: len(effect.tokens) < effect.total, "Only the first {read} tokens are read."),
 )
 
 
@@ -173,11 +166,10 @@ def order_section(inspected: InspectedRun) -> SectionBody:
     if not inspected.permutations:
         return SectionBody([])
     effect = order_effect(inspected.run, inspected.item, permutations=inspected.permutations)
-    facts = OrderFacts(effect, inspected.explainer.wording.prediction)
     separator = " " if inspected.run.tokenizer.ends_lines else ""
     orders = {"As given": effect.tokens, "In another order": effect.shuffled}
-    samples = [(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
-    return SectionBody([Prose(" ".join(told(STATEMENTS, facts))), Folded("The two orders", [Samples(samples)])])
+    samples = [Sample(heading, separator.join(tokens)[:MAX_CHARACTERS]) for heading, tokens in orders.items()]
+    return SectionBody([Prose(" ".join(told(STATEMENTS, effect))), Folded("The two orders", [Samples(samples)])])
 
 
 def _number(value: float) -> str:

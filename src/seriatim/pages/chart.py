@@ -40,7 +40,7 @@ class Series:
     Attributes:
         name: in the legend; a layer has its look by its name.
         x, y: coordinates of the points; a value that is not finite, or beyond ``FURTHEST``, leaves a gap.
-        kind: a ``line`` with markers, a ``curve`` without them, single ``dots``, or ``bars``.
+        kind: a ``line`` with markers, a ``curve`` without them, or single ``dots``.
         intervals: ``(low, high)`` of y at each point, None where it is not known; drawn as strokes, or as a band.
         x_intervals: the same of x.
         names: of the points, for the box that shows a point.
@@ -50,7 +50,7 @@ class Series:
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    kind: Literal["line", "curve", "dots", "bars"] = "line"
+    kind: Literal["line", "curve", "dots"] = "line"
     intervals: Sequence[tuple[float, float] | None] = ()
     is_band: bool = False
     x_intervals: Sequence[tuple[float, float] | None] = ()

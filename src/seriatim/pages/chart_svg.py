@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from html import escape
-from itertools import chain
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -115,11 +114,7 @@ def _chart(chart: Chart, width: float) -> _Drawn:
     levels = [level for level in chart.levels if can_be_drawn(level[1])]
     chart = replace(chart, series=[series.drawable for series in chart.series], levels=levels)
     level_look: Look = {"color": SOFT, "linestyle": "--", "linewidth": 1.2}
-    ends = {
-        i: (series.look or layer_style(series.name), series.name, _last(series))
-        for i, series in enumerate(chart.series)
-        if series.kind != "bars"
-    }
+    ends = {i: (each.look or layer_style(each.name), each.name, _last(each)) for i, each in enumerate(chart.series)}
     ends |= {i: (level_look | {"marker": ""}, *level) for i, level in enumerate(chart.levels, len(chart.series))}
     has_legend = len(ends) > 1
     height = max(HEIGHT, 0.8 + LINE * len(ends)) if has_legend else HEIGHT
@@ -141,7 +136,6 @@ def _chart(chart: Chart, width: float) -> _Drawn:
     if has_legend:
         for index, artists in zip(ends, _end_labels(axes, list(ends.values())), strict=True):
             ids |= dict.fromkeys(artists, f"label-{index}")
-    _name_dots(axes, chart)
     names = [series.name for series in chart.series] + [name for name, _ in chart.levels]
     return _Drawn(figure, names, ids, [partial(_lines_data, axes, chart)])
 
@@ -149,9 +143,6 @@ def _chart(chart: Chart, width: float) -> _Drawn:
 def _draw_series(axes: Axes, series: Series) -> list[Artist]:
     look = series.look or layer_style(series.name)
     x, y = np.asarray(series.x, float), np.asarray(series.y, float)
-    if series.kind == "bars":
-        axes.set_axisbelow(True)
-        return list(axes.bar(x, y, width=0.86 * float(np.diff(x).min(initial=1.0)), color=look["color"]))
     known = [(at, *ends) for at, ends in zip(x, series.intervals, strict=False) if ends]
     artists: list[Artist] = []
     if series.is_band and known:
@@ -265,19 +256,6 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[Look, str, float]]) -> Iterator
             axes.text(start + name_at, y, plain(name), transform=axes.transAxes, va="center", fontsize=SIZE, color=INK)
         )
         yield artists
-
-
-def _name_dots(axes: Axes, chart: Chart) -> None:
-    """Draw the names of single points beside them; a name that would cover an earlier one is left out."""
-    width, height = _figure(axes).get_size_inches()
-    taken = list[tuple[float, float, float]]()  # left end, right end and height of a name, in inches
-    dots = (zip(each.names, each.x, each.y, strict=False) for each in chart.series if each.kind == "dots")
-    for name, x, y in chain.from_iterable(dots):
-        at = axes.transAxes.inverted().transform(axes.transData.transform((x, y))) * np.array([width, height])
-        left, right, middle = float(at[0]), float(at[0]) + LETTER * (len(name) + 1), float(at[1])
-        if all(abs(middle - other) > LINE or right < start or end < left for start, end, other in taken):
-            taken.append((left, right, middle))
-            axes.annotate(plain(name), (x, y), xytext=(4, 3), textcoords="offset points", fontsize=SIZE, color=INK)
 
 
 # Heat maps

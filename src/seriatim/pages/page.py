@@ -18,7 +18,6 @@ from ..storage.files import read_text, write_whole
 from .chart import Chart, HeatMap, Switch
 from .confusion import Confusion
 from .items import Items
-from .opening import Banner, Facts, Tiles
 from .palette import DARK, LIGHT
 from .ranking import Ranking
 from .stepper import Stepper
@@ -116,10 +115,51 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts side by side, as ``(heading, text)`` or `Sample`."""
+    """Texts side by side."""
 
-    items: Sequence[tuple[str, str] | Sample]
+    items: Sequence[Sample]
     caption: str = ""
+
+
+@dataclass(frozen=True)
+class Banner:
+    """A warning that comes before everything else."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and short texts side by side: the facts that a reader needs beside a chart."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+class Tile(NamedTuple):
+    """A number in large type: what it is, the number with its unit, its 95 % interval, and a note."""
+
+    name: str
+    value: str
+    interval: str = ""
+    note: str = ""
+
+    @property
+    def notes(self) -> str:
+        """What stands below the number."""
+        return "; ".join(filter(None, [self.interval and f"95 % interval {self.interval}", self.note]))
+
+    @property
+    def line(self) -> str:
+        """The tile as a line of the console."""
+        name = self.name if self.name[:2].isupper() else f"{self.name[:1].lower()}{self.name[1:]}"
+        return f"{name}: {self.value}{f' ({self.interval})' if self.interval else ''}"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A few numbers side by side."""
+
+    tiles: Sequence[Tile]
 
 
 @dataclass(frozen=True)
@@ -231,7 +271,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "cell": lambda cell: cell if isinstance(cell, Cell) else Cell(cell),
-        "sample": lambda item: Sample(*item),
         "tied": _tied,
         "breakable": lambda text: LONG_WORD.sub(_broken, _tied(text)),
         "paragraphs": lambda text: [each.strip() for each in text.split("\n\n") if each.strip()],

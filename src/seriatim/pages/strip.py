@@ -58,11 +58,10 @@ class StripToken(NamedTuple):
 
 
 class StripRow(NamedTuple):
-    """Tokens with a heading and a short note beside it; both may be empty."""
+    """Tokens with a heading, which may be empty."""
 
     heading: str
     tokens: Sequence[StripToken]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,6 @@ class Strip:
 
     rows: Sequence[StripRow]
     lenses: Sequence[Lens]
-    caption: str = ""
 
     @property
     def size(self) -> int:
@@ -224,7 +222,7 @@ class Strip:
         return list(by_group.items())
 
 
-def joined(strips: Sequence[tuple[str, Strip]], caption: str = "") -> Strip:
+def joined(strips: Sequence[tuple[str, Strip]]) -> Strip:
     """Return one strip with the rows of several, each below its name, under the lenses that all of them have.
 
     Values have one scale, the largest of them.
@@ -236,7 +234,7 @@ def joined(strips: Sequence[tuple[str, Strip]], caption: str = "") -> Strip:
     by_name = [{(lens.group, lens.name): lens for lens in strip.lenses} for _, strip in strips]
     named = ([lenses[key] for lenses in by_name if key in lenses] for key in by_name[0])
     lenses = [_joined(same, offsets) for same in named if len(same) == len(strips)]
-    return Strip(rows, lenses, caption)
+    return Strip(rows, lenses)
 
 
 def _joined(lenses: Sequence[Lens], offsets: Sequence[int]) -> Lens:

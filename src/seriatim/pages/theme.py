@@ -21,7 +21,6 @@ from .palette import COLOURS, INK, PAPER, RULE, SOFT
 
 try:
     import matplotlib as mpl
-    from cycler import cycler
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
@@ -38,7 +37,6 @@ _LOOK: Any = {
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
     "axes.linewidth": 0.7,
-    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
@@ -48,8 +46,6 @@ _LOOK: Any = {
     "font.size": 10,
     "grid.color": RULE,
     "grid.linewidth": 0.5,
-    "legend.fontsize": 9.5,
-    "legend.frameon": False,
     "text.color": INK,
     "xtick.color": SOFT,
     "xtick.labelcolor": INK,
@@ -128,13 +124,11 @@ def layer_style(name: str) -> Look:
     ``lstm@32``, which has the colour of the layer.
     """
     name = name.replace(",", "+")  # as configurations write stacks
-    positions = {known: position for position, known in enumerate(dict.fromkeys(chain(BUILT_IN, FITTED)))}
-    if name in positions:
-        position = positions[name]
-        colour = COLOURS[
-            COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
-        ]
-        return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
+    names = list(dict.fromkeys(chain(BUILT_IN, FITTED)))
+    if name in names:
+        position = names.index(name)
+        index = COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
+        return look(COLOURS[index], *_dashes_and_marker(position, position // len(MARKERS)))
     digest = int.from_bytes(hashlib.sha256(printable(name).encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]
@@ -146,11 +140,6 @@ def layer_style(name: str) -> Look:
 def colour_name(name: str) -> str:
     """Return the CSS variable of the colour of an architecture, such as ``c1``; see `layer_style`."""
     return f"c{COLOURS.index(layer_style(name)['color']) + 1}"
-
-
-def model_style(layer: str) -> Look:
-    """Return the style of the only model of a figure: that of its layer, or the first style where none is named."""
-    return layer_style(layer) if layer else style(0)
 
 
 def _dashes_and_marker(position: int, turns: int) -> tuple[object, str]:

@@ -117,7 +117,6 @@ class LabelEffect:
     tokens: list[str]  # as they appear in the text
     labels: list[str]
     full: np.ndarray  # (labels,): P(label) for all tokens
-    prefixes: np.ndarray | None  # (tokens, labels): P(label) after each token; None if the model is bidirectional
     without: np.ndarray  # (tokens, labels): P(label) of the text without each token
     answer: np.ndarray  # (labels,): P(label) of what the run answers, with its simple baseline if it has one
 

@@ -123,13 +123,11 @@ class ClassifierExamples(Examples[Classifier]):
     def label_effect(self, text: str) -> LabelEffect:
         """Return how the label that the network predicts depends on each of the first tokens, and the answer."""
         ids = self.ids(text)[: min(MAX_LINE, learned_positions(self.model) or MAX_LINE)]
-        size = len(ids)
-        prefixes = self.probabilities([ids[: i + 1] for i in range(size)]) if self.model.layer.causal else None
-        without = self.probabilities([np.delete(ids, i) for i in range(size)])
+        without = self.probabilities([np.delete(ids, i) for i in range(len(ids))])
         tokens = [token_text(self.tokenizer, token) for token in ids.tolist()]
         full = self.probabilities([ids])[0]
         answer = probabilities(self.explained.answering, self.documents([ids], [text]))[0]
-        return LabelEffect(tokens, list(self.vocabulary.labels), full, prefixes, without, answer)
+        return LabelEffect(tokens, list(self.vocabulary.labels), full, without, answer)
 
     def probabilities(self, texts: list[np.ndarray]) -> np.ndarray:
         """Return P(label) of texts given as token ids ``(texts, labels)``, by the network alone."""
@@ -179,7 +177,7 @@ def explain_bag(explained: ExplainedModel[Bag], reader: LabelledTextReader) -> E
 
 
 def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
-    """Return how the predicted label depends on each of the first words; there are no labels of prefixes."""
+    """Return how the predicted label depends on each of the first words."""
     words = text.split()[:MAX_LINE]
     if not words:
         raise no_words()
@@ -187,7 +185,7 @@ def bag_effect(explained: ExplainedModel[Bag], text: str) -> LabelEffect:
     probabilities = explained.model.probabilities([" ".join(variant) for variant in variants]).cpu().numpy()
     names = [f"{word} " for word in words]
     full, without = probabilities[0], probabilities[1:]
-    return LabelEffect(names, list(explained.vocabulary.labels), full, None, without, answer=full)
+    return LabelEffect(names, list(explained.vocabulary.labels), full, without, answer=full)
 
 
 def mistakes_of(answering: AnyClassifier, whole: Documents, texts: Sequence[str]) -> Mistakes:
