@@ -239,3 +239,10 @@ def test_other_programs_disturb_a_training_that_lacks_processors(threads: int, o
     run = values["rows"][LSTM]["runs"][0]
     run["others_processors"], run["machine"] = others, {"processor": "EPYC", "device": "cpu", "threads": threads}
     assert (Caveats(Results(values)).busy == {"lstm": pytest.approx(others)}) == disturbed
+
+
+def test_a_layer_without_a_state_is_the_simplest_prediction_itself() -> None:
+    values = changed() | {"simplest": {"name": "the most frequent label", "perplexity": 10.0}}
+    lstm, *others = (row for row in values["rows"] if not row["counted"])
+    values["rows"] = [lstm | {"state_bytes": {"1000": 0}}, *others]
+    assert "lstm" not in Caveats(Results(values)).below_simplest

@@ -272,7 +272,9 @@ def _below_simplest(results: Results) -> list[str]:
     if value is None:
         return []
     sign = 1 if results.metric.more_is_better else -1
-    worst = {row.layer: min(sign * end for end in row.interval(key) or (results.of(row),)) for row in results.measured}
+    # A layer that keeps nothing of the past, such as `prior`, is the simplest prediction, trained.
+    reading = [row for row in results.measured if row.state_after_thousand != 0]
+    worst = {row.layer: min(sign * end for end in row.interval(key) or (results.of(row),)) for row in reading}
     return [layer for layer, low in worst.items() if low <= sign * value]
 
 
@@ -326,8 +328,10 @@ FACTS: Sequence[tuple[str, Statement[Setup]]] = (
     ("Measured on", Statement(lambda s: True, "{measured_on}")),
     ("Baseline", Statement(lambda s: s.baseline is not None, "{baseline.layer}: {baseline_value}")),
     ("Simplest", Statement(lambda s: s.baseline is None and bool(s.simplest_value), "{simplest}: {simplest_value}")),
+    ("Seeds", Statement(lambda s: s.seeds == "1 seed", "1, so how much a seed changes the values is not known")),
+    ("Seeds", Statement(lambda s: s.seeds != "1 seed", "{seeds}, of which values are the means")),
 )
-"""At most four facts beside the chart: a name, and what it is."""
+"""At most five facts beside the chart: a name, and what it is."""
 
 
 def facts_of(results: Results) -> list[tuple[str, str]]:
