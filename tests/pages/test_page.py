@@ -119,7 +119,7 @@ def sections(text: str = "text") -> list[PageSection]:
     return [
         PageSection("one", text, [Prose(f"{text}\n\n{text}"), *figures(text)]),
         PageSection("two", text, [Table([text, text], [[text, Cell(text, "best", text)], [text, "2"]], text, {1})]),
-        PageSection("three", text, [strip(text), Banner(text), Tiles([Tile(text, text, text, text)])]),
+        PageSection("three", text, [strip(text), Banner([text]), Tiles([Tile(text, text, text, text)])]),
         PageSection("folded", text, [Folded(text, [Prose(text), Folded(text, [Code(text)])])]),
         PageSection(
             "four", text, [Samples([Sample(text, text), Sample(text, text, text, "wrong")], text), Code(text, text)]

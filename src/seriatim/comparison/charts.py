@@ -57,17 +57,20 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
                 pages.get(row.layer, ""),
             )
         )
-    better = "higher" if metric.more_is_better else "lower"
+    is_log = _is_wide(results, [results.of(row) for row in results.measured])
+    better = f"{'higher' if metric.more_is_better else 'lower'} is better{', logarithmic' * is_log}"
+    kind = str(results.section("tokenizer").get("kind") or "")
+    name = metric.name.replace("per token", f"per {kind} token") if kind else metric.name
     baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
     captions = ["Lines are 95 % intervals."] * results.has_intervals
     ranks = [row.rank for row in results.rows if row.rank is not None]
-    captions += ["Brackets join layers of one rank."] * (len(set(ranks)) < len(ranks))
+    captions += ["Brackets join layers of one rank, by paired tests."] * (len(set(ranks)) < len(ranks))
     return Ranking(
-        f"{metric.name}, {better} is better",
+        f"{name}, {better}",
         rows,
         [column.heading for column, _ in costs],
-        _is_wide(results, [results.of(row) for row in results.measured]),
+        is_log,
         level,
         " ".join(captions),
     )

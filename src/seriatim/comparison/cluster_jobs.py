@@ -137,8 +137,7 @@ def train_on_worker(job: JsonObject, run: str, hosts: Mapping[str, int], session
 def _wait_for(run: Path, session: ClusterSession) -> None:
     """Wait until no other process writes a run, such as that of a worker that died.
 
-    That process ends when it next reports: several times a second while it trains, but not while it counts n-grams,
-    reads the data of a resumed run or measures on held-out data, which may take many minutes.
+    That process saves its state before it stops.
     """
     deadline = time.monotonic() + LOCKED_SECONDS
     while True:

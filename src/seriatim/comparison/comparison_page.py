@@ -70,7 +70,7 @@ def report(values: JsonMapping, pages: Mapping[str, str] = MappingProxyType({}))
 
     # The first screen: who wins, one line of warnings, one chart, a few facts; how it was done is folded.
     warnings = warnings_of(results)
-    opening: list[PageBlock] = [Banner(" ".join(warnings))] if warnings else []
+    opening: list[PageBlock] = [Banner(warnings)] if warnings else []
     opening += [charts.ranking(drawn, dict(pages)), Facts(facts_of(results)), *_folded(results)]
 
     few = [Prose(f"Figures and samples show the best {MAX_DRAWN} of {len(results.rows):,} layers.")]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, is_significant, supported_digits, written
 from ..pages.statements import Statement, told
-from ..pages.wording import in_short, in_time, in_time_range, listed, short_name
+from ..pages.wording import in_short, in_time, in_time_range, listed, rounded, short_name
 from .results import ResultRow, Results
 
 BUSY = 0.1
@@ -38,9 +38,11 @@ class Verdict:
         cost: of the best row, as the end of a sentence.
         cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
             others, with its cost.
+        setup: what was compared on what.
     """
 
     def __init__(self, results: Results) -> None:
+        self.setup = Setup(results)
         self.metric = results.metric.name
         self.degree = "highest" if results.metric.more_is_better else "lowest"
         self.best = next(iter(results.measured), None)
@@ -80,8 +82,13 @@ class Verdict:
 HEADLINE: Sequence[Statement[Verdict]] = (
     Statement(lambda v: v.best is None, "No layer has a {metric}."),
     Statement(
-        lambda v: v.is_counted_best,
+        lambda v: v.is_counted_best and v.is_equal_budget,
         "{best.layer} wins: {metric} {best_value}{cost}. The best trained layer, {trained.layer}, is {trained_gap}.",
+    ),
+    Statement(
+        lambda v: v.is_counted_best and not v.is_equal_budget,
+        "{best.layer} wins: {metric} {best_value}{cost}. Of the trained layers, whose budgets were not equal, "
+        "{trained.layer} has the {degree} {metric}: it is {trained_gap}.",
     ),
     Statement(
         lambda v: v.best is not None and not v.is_counted_best and not v.is_equal_budget,
@@ -104,8 +111,9 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         "It was tested against {worse} of the {others} others.",
     ),
     Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
+    Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
-"""Who wins, by how much, at what cost: one of the first six; after a tie, which of the equals is cheapest."""
+"""Who wins, by how much, at what cost: one of the first seven; after a tie, which of the equals is cheapest."""
 
 CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
     ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
@@ -151,7 +159,8 @@ class Caveats:
         spent, planned: what the trainings spent of their budget, least and most, and the budget in time of each.
         repeat: the option that gives every layer the same budget: the fewest tokens that a trained layer has read.
         below_baseline: the trained rows that are significantly worse than the simple baseline.
-        below_simplest: the rows whose interval does not lie on the better side of the simplest prediction.
+        worse_than_simplest, below_simplest: the rows whose interval lies on the worse side of the simplest prediction,
+            and those whose interval contains it.
         failed, unmeasured, lacking: the rows that failed, those without a finite value of the metric, and those without
             a rank because a seed is missing.
         busy: the processors that other programs used while a row was trained, for the rows that this disturbed.
@@ -181,7 +190,8 @@ class Caveats:
         # The headline tells it where the baseline is better than every trained layer.
         told = bool(Verdict(results).is_counted_best and results.measured[0].baseline)
         self.below_baseline = "" if told else _names(below, trained)
-        self.below_simplest = listed(_below_simplest(results))
+        worse, unclear = _below_simplest(results)
+        self.worse_than_simplest, self.below_simplest = listed(worse), listed(unclear)
         self.failed = listed([row.layer for row in results.rows if row.failed])
         self.unmeasured = listed([row.layer for row in results.ran if row.value(results.metric.key) is None])
         self.lacking = listed([f"{row.layer} ({row.lacking})" for row in results.rows if row.lacking])
@@ -220,6 +230,10 @@ WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: c.is_equal_budget and c.missed_budget, "The trainings took {spent}{planned}."),
     Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
     Statement(
+        lambda c: bool(c.worse_than_simplest),
+        "Worse than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {worse_than_simplest}.",
+    ),
+    Statement(
         lambda c: bool(c.below_simplest),
         "Not clearly better than the simplest prediction ({setup.simplest}, {setup.simplest_value}): {below_simplest}.",
     ),
@@ -227,15 +241,16 @@ WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: bool(c.unmeasured), "Without a finite value: {unmeasured}."),
     Statement(lambda c: bool(c.lacking), "Without a rank: {lacking}."),
     Statement(
+        lambda c: c.selects_on_measured,
+        "The measured data also selected the weights, so values of trained layers are too good.",
+    ),
+    Statement(
         lambda c: bool(c.busy),
         "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
         "so times may be too long.",
     ),
     Statement(
         lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
-    ),
-    Statement(
-        lambda c: c.selects_on_measured, "The measured data also selected the weights, so values are a little too good."
     ),
 )
 
@@ -267,15 +282,18 @@ def _threads(row: ResultRow, processors: int) -> float:
     return max((threads * (1 + (run.get("beside") or 0.0)) for run, threads in runs), default=processors)
 
 
-def _below_simplest(results: Results) -> list[str]:
-    value, key = results.section("simplest").get(results.metric.key), results.metric.key
+def _below_simplest(results: Results) -> tuple[list[str], list[str]]:
+    """Return the rows whose interval is worse than the simplest prediction, and those whose interval contains it."""
+    key, worse, unclear = results.metric.key, list[str](), list[str]()
+    value, sign = results.section("simplest").get(key), 1 if results.metric.more_is_better else -1
     if value is None:
-        return []
-    sign = 1 if results.metric.more_is_better else -1
-    # A layer that keeps nothing of the past, such as `prior`, is the simplest prediction, trained.
-    reading = [row for row in results.measured if row.state_after_thousand != 0]
-    worst = {row.layer: min(sign * end for end in row.interval(key) or (results.of(row),)) for row in reading}
-    return [layer for layer, low in worst.items() if low <= sign * value]
+        return worse, unclear
+    for row in results.measured:
+        low, *_, high = sorted(sign * end for end in row.interval(key) or (results.of(row),) * 2)
+        # A layer that keeps nothing of the past, such as `prior`, is the simplest prediction, trained.
+        if low <= sign * value and row.state_after_thousand != 0:
+            (worse if high < sign * value else unclear).append(row.layer)
+    return worse, unclear
 
 
 def _spent_text(results: Results) -> str:
@@ -296,9 +314,10 @@ class Setup:
     """The figures of the facts beside the chart.
 
     Attributes:
-        budget, parameters: of each trained row, with the smallest and the largest number of parameters.
-        data, measured_on: the names of the data, and how much of them there are.
-        baseline, baseline_value: the row of the simple baseline, and its metric with its interval.
+        budget, epochs, parameters: of each trained row, with the smallest and the largest number of epochs and of
+            parameters.
+        data, measured_on: the names of the data, and how much of them there are; ``measured`` is without the name.
+        baseline, baseline_parameters: the row of the simple baseline, and how many parameters it has.
         simplest, simplest_value: the name of the simplest prediction, and its metric.
         seeds: the number of seeds.
     """
@@ -312,11 +331,16 @@ class Setup:
         value, count = simplest.get(results.metric.key), len(results.seeds)
         self.budget = _budget_text(results.section("budget"))
         self.parameters = " to ".join(dict.fromkeys(ends))
+        epochs = [row.epochs for row in results.trained if row.epochs is not None]
+        read = dict.fromkeys(rounded(end, 2) for end in (min(epochs), max(epochs))) if epochs else ()
+        self.epochs = f" ({' to '.join(read)} epochs)" if read else ""
         self.data = _joined(short_name(str(data.get("train") or "a text")), described.get("train"))
         measured_on = short_name(str(data.get("measured_on") or "held-out data"))
+        self.measured = described.get("measured") or measured_on
         self.measured_on = _joined(measured_on, described.get("measured"))
         self.baseline = next((row for row in results.measured if row.baseline), None)
-        self.baseline_value = value_text(results, self.baseline)
+        size = self.baseline and self.baseline.parameters
+        self.baseline_parameters = f", {in_short(size)} parameters" if size else ""
         self.simplest = str(simplest.get("name", ""))
         self.simplest_value = "" if value is None else results.metric.written(value, bounds)
         self.seeds = "1 seed" if count == 1 else f"{count} seeds"
@@ -324,9 +348,12 @@ class Setup:
 
 FACTS: Sequence[tuple[str, Statement[Setup]]] = (
     ("Trained on", Statement(lambda s: True, "{data}")),
-    ("Budget", Statement(lambda s: bool(s.parameters), "{budget} each, {parameters} parameters")),
+    ("Budget", Statement(lambda s: bool(s.parameters), "{budget}{epochs} and {parameters} parameters each")),
     ("Measured on", Statement(lambda s: True, "{measured_on}")),
-    ("Baseline", Statement(lambda s: s.baseline is not None, "{baseline.layer}: {baseline_value}")),
+    (
+        "Baseline",
+        Statement(lambda s: s.baseline is not None, "{baseline.layer}{baseline_parameters}, not trained by steps"),
+    ),
     ("Simplest", Statement(lambda s: s.baseline is None and bool(s.simplest_value), "{simplest}: {simplest_value}")),
     ("Seeds", Statement(lambda s: s.seeds == "1 seed", "1, so how much a seed changes the values is not known")),
     ("Seeds", Statement(lambda s: s.seeds != "1 seed", "{seeds}, of which values are the means")),

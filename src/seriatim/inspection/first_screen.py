@@ -45,7 +45,7 @@ class FirstScreen:
 
     def blocks(self, lenses: Sequence[Lens] = ()) -> list[PageBlock]:
         """Return the first screen, whose strip has more ``lenses``."""
-        shown: list[PageBlock] = [Banner(self.warning)] if self.below else []
+        shown: list[PageBlock] = [Banner([self.warning])] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
         shown += [strip] if strip.lenses else []
         shown += [Samples(self.reading.answers)] if self.reading.answers else []

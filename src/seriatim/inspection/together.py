@@ -87,7 +87,7 @@ def write_together(
     table = _table(screens, names, addresses)
     below = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
-    opening: list[PageBlock] = [Banner(" ".join(WORSE.of(each) for each in below))] if below else []
+    opening: list[PageBlock] = [Banner([WORSE.of(each) for each in below])] if below else []
     strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
     opening += [strip] if strip is not None and strip.lenses else []
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]

@@ -123,9 +123,9 @@ class Samples:
 
 @dataclass(frozen=True)
 class Banner:
-    """A warning that comes before everything else."""
+    """Warnings that come before everything else, the gravest first."""
 
-    text: str
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Work in a child process, which reports its progress as lines of JSON on its standard output.
 
 `run_module` is the parent's side: it starts the process, passes on its events, and forwards signals, so that the child
-can stop cleanly. `serve` is the child's side. If the parent is gone, the next event that cannot be written stops the
-child.
+can stop cleanly. `serve` is the child's side. The child stops as soon as the parent is gone.
 """
 
 import json
@@ -101,7 +100,7 @@ def run_module(
     with tempfile.TemporaryDirectory(prefix="seriatim-") as workspace, tempfile.TemporaryFile() as errors:
         path = Path(workspace) / "work.json"
         path.write_text(json.dumps(arguments), encoding="utf-8")
-        with start_python("-m", module, str(path), stdin=subprocess.DEVNULL, stderr=errors, folder=folder) as process:
+        with start_python("-m", module, str(path), stdin=subprocess.PIPE, stderr=errors, folder=folder) as process:
             try:
                 last = _forward(process, on_event, stop_signal)
             finally:
@@ -164,18 +163,12 @@ def serve(work: Callable[[JsonObject, OnEvent], None]) -> None:
     # Standard output belongs to the events: what other code prints goes to standard error.
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    parent_is_gone = False
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
 
     def emit(event: JsonObject) -> None:
-        nonlocal parent_is_gone
-        if parent_is_gone:
-            return
-        try:
+        with suppress(BrokenPipeError):  # the parent is gone, so that this process is being stopped
             lines.write(to_json(event) + "\n")
             lines.flush()
-        except BrokenPipeError:  # an exception would end the reports of a training, not the training
-            parent_is_gone = True
-            signal.raise_signal(signal.SIGTERM)  # a training saves its state and stops
 
     def warn(message: Warning | str, *_: object, **__: object) -> None:
         emit({"event": "warning", "text": str(message)})
@@ -191,6 +184,13 @@ def serve(work: Callable[[JsonObject, OnEvent], None]) -> None:
         kind = error.kind if isinstance(error, InputError) else None
         emit({"event": "error", "text": one_line(error), "kind": kind})
         sys.exit(1)
+
+
+def _stop_without_parent() -> None:
+    """Wait until the parent is gone, which never writes to this process, and stop it: a training saves its state."""
+    # Without this, it would go on beside the process that another parent starts for the same run.
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def one_line(error: Exception) -> str:
