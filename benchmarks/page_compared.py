@@ -96,9 +96,11 @@ def check_opening(page: Checked, of: Comparison) -> None:
                     ),
                     True,
                 )
+        described = (of.values["data"].get("described") or {}).get("measured") or ""
+        expected = [*expected, len(of.values["seeds"]), *(value for value, *_ in numbers(described))]
     page.text("headline", lead, expected)
 
-    for banner in body.all("p", "banner"):
+    for banner in body.all("div", "banner"):
         text, right = banner.text, []
         if not of.is_equal or "trainings took" in text:
             right += [min(of.spent()), max(of.spent())]
@@ -106,19 +108,15 @@ def check_opening(page: Checked, of: Comparison) -> None:
             right = [scale * each for each in right]
             right += [6e4 * of.values["budget"]["minutes"]] * ("instead of" in text)
             right += [min(run["tokens"] for row in of.trained for run in row["runs"])] * ("--tokens" in text)
-        if "simplest prediction" in text:
-            right.append(of.values["simplest"][of.key])
+        right += [of.values["simplest"][of.key]] * text.count("simplest prediction")
         if "Other programs" in text:
             right += [max(others(row) for row in of.trained), of.values["machine"]["processors"]]
-        for layer in names_after(text, "No better than the simplest prediction"):
-            if layer in rows:
-                value = of.values["simplest"][of.key]
-                ends = of.of(rows[layer])
-                page.same(
-                    f"{layer} is not clearly better than the simplest",
-                    (min(ends) <= value) if of.up else (max(ends) >= value),
-                    True,
-                )
+        for sentence, worst in (("Not clearly better than", max), ("Worse than", min)):
+            for layer in names_after(text, f"{sentence} the simplest prediction"):
+                value, ends = of.values["simplest"][of.key], of.of(rows[layer])
+                losses = [end if not of.up else -end for end in ends]
+                right_side = worst(losses) >= (value if not of.up else -value)
+                page.same(f"{layer}: {sentence} the simplest", right_side, True)
         for layer in names_after(text, "Worse than the baseline"):
             if layer in rows and not rows[layer]["baseline"]:
                 page.same(f"{layer} is worse than the baseline", differs(rows[layer]["beside_baseline"]), True)
@@ -207,13 +205,17 @@ def check_facts(page: Checked, of: Comparison) -> None:
         name, node = pair.all("dt")[0].text, pair.all("dd")[0]
         if name == "Budget":
             ends = sorted({float(f"{end:.3g}") for end in (min(sizes), max(sizes))})
-            page.text("fact: budget", node, [*of.values["budget"].values(), *ends])
+            epochs = [row["epochs"] for row in of.trained if row["epochs"] is not None]
+            read = sorted({float(f"{end:.2g}") for end in (min(epochs), max(epochs))}) if epochs else []
+            page.text("fact: budget", node, [*of.values["budget"].values(), *read, *ends])
         elif name in ("Trained on", "Measured on"):
             part = described.get("train" if name == "Trained on" else "measured") or ""
             page.same(f"fact: {name}", node.text.endswith(part), True)
             page.done |= {id(each) for each in node.walk()}
         elif name == "Baseline":
-            page.text("fact: baseline", node, of.of(next(row for row in of.measured if row["baseline"])))
+            page.text("fact: baseline", node, [next(row for row in of.measured if row["baseline"])["parameters"]])
+        elif name == "Seeds":
+            page.text("fact: seeds", node, [len(of.values["seeds"])])
         elif name == "Simplest":
             page.text("fact: simplest", node, [of.values["simplest"][of.key]])
 

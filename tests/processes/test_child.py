@@ -70,9 +70,12 @@ def test_what_other_code_prints_is_no_event(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_child_whose_parent_is_gone_saves_and_stops(tmp_path: Path) -> None:
     (tmp_path / "work.json").write_text(f'{{"saved": "{tmp_path / "saved"}"}}')
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "work.json")], stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "work.json")]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
     assert child.stdout is not None
     assert child.stdout.readline() == b'{"event": "step"}\n'
+    child.stdin.close()
     child.stdout.close()
     assert child.wait(timeout=60) == 0
     assert (tmp_path / "saved").read_text() == str(int(signal.SIGTERM))
