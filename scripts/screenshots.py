@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
 from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +29,7 @@ from page_data import made_up  # noqa: E402
 FOLDER = ROOT / "comparisons" / "screenshots"
 LAYERS = "prior,ngram,window,rnn,lstm,gru,transformer,mamba"
 TEXT = "Return the number of items in the list, or raise an error if the list is empty."
-MAX_BYTES, COLOURS = 300_000, 128
+MAX_BYTES = 300_000
 
 
 class Shot(NamedTuple):
@@ -96,7 +95,7 @@ def _seriatim(*arguments: str) -> None:
 
 
 def take(browser: Browser, shot: Shot, path: Path) -> None:
-    """Save a picture with few colours, which is small."""
+    """Save a picture."""
     theme, window = "dark" if shot.dark else "light", {"width": shot.width, "height": shot.height}
     with browser.new_page(viewport=window, color_scheme=theme, device_scale_factor=shot.scale) as page:
         page.goto((FOLDER / shot.page).as_uri())
@@ -109,9 +108,6 @@ def take(browser: Browser, shot: Shot, path: Path) -> None:
             bottom = min(bottom, last["y"] + last["height"])
         clip = {"x": 0, "y": top, "width": shot.width, "height": max(1, bottom - top)}
         page.screenshot(path=path, full_page=True, clip=clip)
-    with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.tables import metric_column, texts_of
 from ..core.errors import InputError, printable
 from ..core.json_object import JsonMapping
-from ..pages.wording import listed
+from ..pages.wording import in_time, listed
 from ..storage.files import to_json
 from ..tasks import FITTED
 from ..training.reporting import duration
@@ -56,7 +56,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
         learned = FITTED[row.layer].fitting if is_non_neural(row.layer) else ""
         steps = learned or f"{row.steps:,} steps"
         name = progress.name(row.layer, row.seed)
-        self.say(f"{name}: {figure}{steps} in {duration(row.training_seconds)}")
+        self.say(f"{name}: {figure}{steps} in {in_time(1000 * row.training_seconds)}")
 
     def failure(self, layer: str, seed: int, reason: str) -> None:
         """Print why there is no row, once and at once."""

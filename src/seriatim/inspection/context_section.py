@@ -39,6 +39,11 @@ class Reach(NamedTuple):
     enough: int | None
     left: str
 
+    @property
+    def unit(self) -> str:
+        """Of the reach."""
+        return "token" if (self.enough or self.helped) == 1 else "tokens"
+
     @classmethod
     def of(cls, by_size: Mapping[int, Excess]) -> "Reach":
         """Return the reach that held-out data show."""
@@ -58,15 +63,15 @@ def bits_and_interval(excess: Excess) -> tuple[str, str]:
 
 
 REACH: tuple[Statement[Reach], ...] = (
-    Statement(lambda reach: reach.enough is not None, "{enough} tokens at most"),
-    Statement(lambda reach: reach.enough is None and reach.helped is not None, "more than {helped} tokens"),
+    Statement(lambda reach: reach.enough is not None, "at most {enough} {unit}"),
+    Statement(lambda reach: reach.enough is None and reach.helped is not None, "more than {helped} {unit}"),
     Statement(lambda reach: reach.enough is None and reach.helped is None, "not known"),
 )
 REACH_NOTES: tuple[Statement[Reach], ...] = (
     Statement(
         lambda reach: reach.enough is not None, f"what is further back gains less than {TOLERANCE:g} bits a token"
     ),
-    Statement(lambda reach: reach.helped is not None, "with the last {helped} alone, {left} bits a token are lost"),
+    Statement(lambda reach: reach.helped is not None, "with a context of {helped}, {left} bits a token are lost"),
     Statement(lambda reach: reach.helped is None and reach.enough is None, "the held-out data are too few to tell"),
 )
 """How far back a model uses its context."""
