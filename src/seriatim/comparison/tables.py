@@ -244,7 +244,7 @@ def equal_table(results: Results) -> Table:
         if results.values.get("tune")
         else "the default of each layer, or the one that was set",
     }
-    return Table(["of all trained layers", ""], [[*row] for row in rows.items() if row[1]], "The same for all.")
+    return Table(["of all trained layers", "value"], [[*row] for row in rows.items() if row[1]], "The same for all.")
 
 
 def tests_table(results: Results) -> Table:
@@ -266,7 +266,7 @@ def tests_table(results: Results) -> Table:
         rows.append(["rank", "a rank begins with the first layer that differs significantly from the leader before it"])
     covered = "other texts" + (" and the seeds that were run" if len(results.seeds) > 1 else ", not other seeds")
     rows.append(["covers", covered])
-    return Table(["", "how"], rows, "How intervals and tests were computed.")
+    return Table(["what", "how"], rows, "How intervals and tests were computed.")
 
 
 def machine_table(results: Results) -> Table:
