@@ -1,5 +1,6 @@
 """Text to tokens and back, whatever the text."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.data.tokenizers import END, Spelling, Tokenizer, lines_of_json
+from seriatim.data.tokenizers import END, Spelling, Tokenizer, lines_of_json, name_of_bytes, whole_characters
 from seriatim.data.vocabulary import fit_tokenizer, load_tokenizer
 
 from ..conftest import sentences
@@ -34,6 +35,15 @@ def test_the_training_text_comes_back(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == TEXT
     assert ids.min() >= 0
     assert ids.max() < tokenizer.vocabulary_size
+
+
+@given(st.text().filter(lambda text: "bytes:" not in text), st.sets(st.integers(1, 40)))
+def test_characters_stand_where_their_last_byte_is(text: str, ends: set[int]) -> None:
+    raw, cuts = text.encode(), [0, *sorted(ends), 10**6]
+    names = whole_characters(name_of_bytes(raw[start:end]) for start, end in itertools.pairwise(cuts))
+    ends_whole = [raw[:end].decode(errors="ignore") for end in cuts[1:]]
+    for name, before, now in zip(names, ["", *ends_whole], ends_whole, strict=False):
+        assert name.removesuffix("·") == now[len(before) :].removesuffix("·")
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", ""], TEXT.split("\n"), [" a  b\t", "<unk>", "zzz \0 z", "\r"]])

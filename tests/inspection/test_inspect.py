@@ -210,6 +210,10 @@ def test_alignments_equal_those_of_the_run(inspected, monkeypatch: pytest.Monkey
         assert [sum(row) for row in one.weights] == pytest.approx([1] * len(one.target_tokens), abs=1e-5)
         assert len(aligned_map(one).panels[0][1]) == len(aligned_map(one).rows)
     assert not align(inspected["ctc"], "axbxcx", beam=1)[0].weights
+    assert not greedy.has_noise
+    monkeypatch.setattr(run, "config", run.config.replaced({"data.train": "builtin:reversal"}))
+    (noisy,) = align(run, "axbxcx", beam=1)
+    assert list(aligned_map(noisy).columns) == ["a", "(x)", "b", "(x)", "c", "(x)"]
     monkeypatch.setattr("seriatim.inspection.alignment.MAX_MAP", 4)
     (cut,) = align(inspected["seq2seq-heads"], "axbxcx", beam=1)
     assert cut.limits.startswith("The first 4 of")
@@ -265,6 +269,9 @@ def test_a_model_below_its_baseline_is_known(inspected) -> None:
         found = stands(inspected, valid, {**trivial, "simple": simple})
         assert (found is not None) == is_below
     assert found.other == "an n-gram model"
+
+    # A model that diverged has an infinite perplexity, for which JSON has null.
+    assert stands(inspected, {"perplexity": None, "bits_per_byte": 1e30}, trivial) is not None
 
 
 def test_the_baseline_of_its_comparison_counts(inspected, tmp_path: Path) -> None:

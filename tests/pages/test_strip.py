@@ -53,6 +53,16 @@ def test_several_strips_share_the_lenses_that_all_have() -> None:
     assert [(block.first_row, block.first_column) for block in links.weights] == [(1, 0), (3, 2)]
 
 
+def test_a_strip_without_lenses_keeps_its_text_among_others() -> None:
+    plain = Strip([StripRow("", [StripToken("a"), StripToken("b")])], [])
+    lens = Strip(plain.rows, [Values("surprisal", [1.0, 2.0], 2.0), Links("influence", [Weights([[0.25]], 1)])])
+    values, links = joined([("A", plain), ("B", lens), ("C", plain)]).lenses
+    assert values.shades(6) == [None, None, 0.5, 1.0, None, None]
+    assert isinstance(links, Links)
+    assert [(block.first_row, block.first_column) for block in links.weights] == [(3, 2)]
+    assert joined([("A", plain), ("C", plain)]).lenses == []
+
+
 def test_texts_of_a_strip_stay_texts() -> None:
     texts = ("</script><script>alert(1)</script> ", "a" * 60, "\u0301", "שלום ", '"&')
     tokens = [StripToken(text, above="<b>", gold="<i>") for text in texts]

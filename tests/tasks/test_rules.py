@@ -25,6 +25,7 @@ from seriatim.counting.rule_translator import (
 )
 from seriatim.data.repairs import DataWarning
 from seriatim.inspection.inspected_run import explainer_of
+from seriatim.pages.page import Samples
 from seriatim.tasks import open_task
 from seriatim.tasks.answering import pair_losses, pair_measures, pair_metrics
 from seriatim.tasks.rules import best_kind
@@ -121,6 +122,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> seriatim.Run:
     data = {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv")}
     model = {"layer": "rules"}
     return seriatim.train({"task": "seq2seq", "data": data, "model": model, "out": str(folder / "run")})
+
+
+def test_the_page_of_rules_has_the_source_and_the_answer(run: seriatim.Run, tmp_path: Path) -> None:
+    result = seriatim.inspect(run, "z i p +PAST", out=tmp_path / "a.html")
+    (answer,) = run.predict(["z i p +PAST"])
+    shown = [block for block in result.screens[0].blocks() if isinstance(block, Samples)]
+    assert [block.items[0].text for block in shown] == ["z i p +PAST", answer]
+    assert seriatim.inspect([run, run], "z i p +PAST", out=tmp_path / "b.html").path.is_file()
 
 
 def test_a_run_of_rules_is_evaluated_and_predicts(run: seriatim.Run) -> None:

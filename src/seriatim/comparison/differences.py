@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
+from ..data.tokenizers import whole_characters
 from ..evaluation.error_analysis import AnsweredItem, count_confusions
 from ..evaluation.intervals import SIGNIFICANT, Compute, Measure, Metric, interval, mean, paired, with_intervals
 from ..evaluation.label_metrics import TYPELESS, ClassCounts, count_chunks, count_labels, exchange_test, f1, holm
@@ -282,7 +283,9 @@ def scored_texts(losses: Mapping[str, TokenLosses]) -> JsonObject:
     bits = [surprisals(each.nats) for each in losses.values()]
     totals = [surprisals(each.piece_losses()) for each in losses.values()]
     found = [
-        AnsweredItem(names[start:end], "", [each[start:end] for each in bits], [each[i] for each in totals])
+        AnsweredItem(
+            whole_characters(names[start:end]), "", [each[start:end] for each in bits], [each[i] for each in totals]
+        )
         for i, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
     ]
     return _items(found, losses, "bits", False, len(found))

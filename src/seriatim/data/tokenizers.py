@@ -5,6 +5,7 @@ the boundary and the unknown token stands for some bytes; joining the bytes give
 """
 
 import codecs
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -204,6 +205,25 @@ def name_of_bytes(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return "bytes:" + raw.replace(b"\\", b"\\\\").decode("ascii", "backslashreplace")
+
+
+def whole_characters(names: Iterable[str]) -> list[str]:
+    r"""Return the names of consecutive tokens, with a character of several tokens at the token that completes it.
+
+    A dot stands for the bytes before it: ``caf``, ``bytes:\xc3``, ``bytes:\xa9`` give ``caf``, ``·``, ``é``.
+    """
+    decoder, shown = codecs.getincrementaldecoder("utf-8")("backslashreplace"), []
+    for name in names:
+        text = name
+        if name.startswith("bytes:") and "\\x" in name:
+            with contextlib.suppress(UnicodeError):  # of a word that only looks like such a name
+                raw = name.removeprefix("bytes:").encode().decode("unicode_escape").encode("latin-1")
+                text = decoder.decode(raw)
+                text += "·" if decoder.getstate()[0] else ""
+        else:
+            decoder.reset()
+        shown.append(text)
+    return shown
 
 
 class Decoder:

@@ -299,9 +299,11 @@ class Metric(NamedTuple):
     def text(self, metrics: JsonMapping, beside: JsonMapping | None = None) -> str:
         """Return the value among some metrics as a table shows it.
 
-        A value without an interval has the digits of the value ``beside`` it.
+        A value without an interval has the digits of the value ``beside`` it, unless these would round it to 0.
         """
-        return self.written(metrics[self.key], self.bounds(metrics) or self.bounds(beside or {}))
+        value, bounds = metrics[self.key], self.bounds(metrics) or self.bounds(beside or {})
+        is_lost = bounds is not None and value and not round(value, supported_digits(*bounds, self.digits))
+        return self.written(value, None if is_lost else bounds)
 
     def interval(self, metrics: JsonMapping) -> str:
         """Return the confidence interval in words, or an empty string if the metrics have none."""

@@ -24,6 +24,7 @@ class Aligned(NamedTuple):
     """An answer and its alignment: a `SearchResult` with the way it was searched for, in words.
 
     The weights are means over ``heads`` heads. ``limits`` says which part of the tokens is covered, if not all are.
+    ``has_noise`` says that every second token of the source is noise, as in ``builtin:reversal``.
     """
 
     search: str
@@ -34,6 +35,7 @@ class Aligned(NamedTuple):
     weights: Sequence[Sequence[float]] = ()
     heads: int = 1
     limits: str = ""
+    has_noise: bool = False
 
     @property
     def odds(self) -> str:
@@ -66,22 +68,25 @@ def _aligned(run: Run, text: str, beam: int) -> Aligned:
     top = crossing[-1]
     # a token is written at the step that reads the token before it; if the answer is cut, its end is missing
     targets = (*top.queries[1:], "</s>" if result.shown == result.total else "…")
+    has_noise = (run.config.data.train or "").startswith("builtin:reversal") and all(len(key) == 1 for key in top.keys)
     return answer._replace(
         source_tokens=top.keys,
         target_tokens=targets,
         weights=top.weights.mean(0).tolist(),
         heads=len(top.weights),
         limits=result.limits,
+        has_noise=has_noise,
     )
 
 
 def aligned_map(aligned: Aligned) -> HeatMap:
     """Return an alignment as a map: the source across, the answer down."""
+    source = [f"({name})" if aligned.has_noise and i % 2 else name for i, name in enumerate(aligned.source_tokens)]
     return HeatMap(
         f"Alignment, {aligned.search}",
         [("", aligned.weights)],
         list(map(visible, aligned.target_tokens)),
-        list(map(visible, aligned.source_tokens)),
+        list(map(visible, source)),
         "attention, square-root scale",
         " ".join(told(CAPTIONS, aligned)),
         "answer",
@@ -93,6 +98,7 @@ def aligned_map(aligned: Aligned) -> HeatMap:
 CAPTIONS: tuple[Statement[Aligned], ...] = (
     Statement(lambda aligned: True, "{odds}: {text}."),
     Statement(lambda aligned: aligned.heads > 1, "The weights are means over {heads} heads of the top layer."),
+    Statement(lambda aligned: aligned.has_noise, "The letters in brackets are noise."),
     Statement(lambda aligned: bool(aligned.limits), "{limits}"),
 )
 """What stands below the map of an alignment."""
@@ -106,7 +112,8 @@ def alignment_section(inspected: InspectedRun) -> SectionBody:
     first, last = answers[0], answers[-1]
     if first.text == last.text and len(answers) > 1:
         answers = [last._replace(search=f"{first.search} and {last.search}")]
-    maps = [(each.search, aligned_map(each)) for each in answers if each.weights]
+    # The answer that the first screen shows comes first.
+    maps = [(each.search, aligned_map(each)) for each in reversed(answers) if each.weights]
     if not maps:
         raise NotSupportedError("the decoder has no attention; train with --model.options.attention dot")
     return SectionBody([Switch("Alignment", maps, "by") if len(maps) > 1 else maps[0][1]])

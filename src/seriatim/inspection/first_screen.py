@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import InputError
 from ..models.probabilities import NotFiniteError
-from ..pages.page import Banner, PageBlock, Samples, Tile, Tiles
+from ..pages.page import Banner, PageBlock, Sample, Samples, Tile, Tiles
 from ..pages.statements import told
 from ..pages.strip import Lens, Strip
 from ..tasks.explainer import Refusal
@@ -47,9 +47,14 @@ class FirstScreen:
         """Return the first screen, whose strip has more ``lenses``."""
         shown: list[PageBlock] = [Banner([self.warning])] if self.below else []
         strip = replace(self.strip, lenses=[*self.lenses, *lenses])
-        shown += [strip] if strip.lenses else []
+        shown += [strip] if strip.lenses else [Samples([self.text])]
         shown += [Samples(self.reading.answers)] if self.reading.answers else []
         return [*shown, Tiles(self.main_tiles)]
+
+    @property
+    def text(self) -> Sample:
+        """The text, for a page that shows it under no lens."""
+        return Sample("Text", self.inspected.text)
 
     @property
     def answer_lines(self) -> list[str]:

@@ -36,9 +36,9 @@ class Standing:
 
     @property
     def is_known(self) -> bool:
-        """Whether both were measured."""
+        """Whether both were measured; null stands for an infinite metric of a model that diverged."""
         key = self.metric.key
-        return "name" in self.simpler and self.metrics.get(key) is not None and self.simpler.get(key) is not None
+        return "name" in self.simpler and key in self.metrics and self.simpler.get(key) is not None
 
     @property
     def subject(self) -> str:
@@ -53,7 +53,7 @@ class Standing:
     @property
     def value(self) -> str:
         """The metric of the model."""
-        return self.metric.text(self.metrics)
+        return "infinite" if self.metrics[self.metric.key] is None else self.metric.text(self.metrics)
 
     @property
     def best(self) -> str:
@@ -64,6 +64,8 @@ class Standing:
     def is_below(self) -> bool:
         """Whether a trivial prediction is as good as the model, or a simple model better than its interval."""
         value, other = self.metrics[self.metric.key], self.simpler[self.metric.key]
+        if value is None:
+            return not self.metric.more_is_better
         if self.is_trivial:
             return bool(value <= other if self.metric.more_is_better else value >= other)
         low, high = self.metric.bounds(self.metrics) or (value, value)

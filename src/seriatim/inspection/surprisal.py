@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..data.tokenizers import Tokenizer
-from ..evaluation.intervals import interval, supported_digits
+from ..data.tokenizers import Tokenizer, whole_characters
+from ..evaluation.intervals import interval, supported_digits, written
 from ..evaluation.intervals import mean as mean_of
 from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
 from ..pages.page import Sample, Tile
@@ -60,12 +60,12 @@ class TextBits:
     @property
     def total(self) -> str:
         """The sum."""
-        return f"{self.values.sum():,.1f}" if self.is_finite else "∞"
+        return written(float(self.values.sum()), 1) if self.is_finite else "∞"
 
     @property
     def per_byte(self) -> str:
         """The mean over bytes; empty if it is not known."""
-        return f"{self.values.sum() / self.size:.2f}" if self.size and self.is_finite else ""
+        return written(float(self.values.sum()) / self.size, 2) if self.size and self.is_finite else ""
 
     @property
     def mean(self) -> tuple[str, str]:
@@ -74,9 +74,9 @@ class TextBits:
             return "∞", ""
         mean, low, high = interval(np.stack([self.values, np.ones(len(self.values))], 1), mean_of)
         if len(self.values) < MIN_TOKENS or low is None or high is None or low == high:
-            return f"{mean:.2f}", ""
+            return written(mean, 2), ""
         digits = max(0, supported_digits(low, high, 2))
-        return f"{mean:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+        return written(mean, digits), f"{written(low, digits)} to {written(high, digits)}"
 
     @property
     def count(self) -> str:
@@ -129,7 +129,7 @@ def _scored(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
     inputs, before = inspected.inputs, list[StripToken]()
     if inputs.predicts == "next token" or getattr(inputs.model, "frame", None) is not None:
         before = strip_tokens(inputs.fitting(inspected.item)[0].tokens[:1], inputs.tokenizer)
-    tokens = [*before, *(StripToken(score.text) for score in shown)]
+    tokens = [*before, *map(StripToken, whole_characters(score.text for score in shown))]
     size = len(inspected.text.encode())
     if scores.scores[-1].text == "\n" and not inspected.text.endswith("\n"):
         size += 1  # the end of the last line is predicted, too
@@ -177,10 +177,12 @@ def _tagged(inspected: InspectedRun, scores: TokenSurprisals) -> Reading:
 
 def _translated(inspected: InspectedRun, scores: TokenSurprisals | None) -> Reading:
     """Return the source and the answer; a model may give no probabilities of single tokens of the answer."""
-    (example, *_), inputs = inspected.inputs.fitting(inspected.item), inspected.inputs
-    source = strip_tokens(example.tokens[:: example.copies], inputs.tokenizer)
     answer, reference = inspected.answer, inspected.reference_answer()
     answers = [Sample("Answer", answer or "(nothing)", mark=_mark([answer], reference)), *_gold(reference)]
+    if isinstance(inspected.explainer.inputs, Refusal):
+        return Reading(Layout([]), answers=answers)
+    (example, *_), inputs = inspected.inputs.fitting(inspected.item), inspected.inputs
+    source = strip_tokens(example.tokens[:: example.copies], inputs.tokenizer)
     if scores is None:
         return Reading(Layout([StripRow("Source", source)]), answers=answers)
     names = (*example.decoded[:1], *(score.text for score in scores.scores))
@@ -194,7 +196,7 @@ def _translated(inspected: InspectedRun, scores: TokenSurprisals | None) -> Read
 def _labelled(inspected: InspectedRun, effect: LabelEffect) -> Reading:
     """Return the text, shaded by how much each token raises the probability of the label."""
     answer, label = effect.labels[int(effect.answer.argmax())], effect.labels[effect.predicted]
-    tokens = [StripToken(text) for text in effect.tokens]
+    tokens = list(map(StripToken, whole_characters(effect.tokens)))
     before, without = float(effect.full.max()), effect.without[:, effect.predicted]
     lens = Values(
         "effect on the label",
@@ -239,5 +241,6 @@ def _gold(reference: ReferenceAnswer | None) -> list[Sample]:
 def strip_tokens(names: Sequence[str], tokenizer: Tokenizer) -> list[StripToken]:
     """Return tokens as they stand in a text: words are followed by spaces."""
     return [
-        StripToken(text, is_symbol(name, tokenizer)) for name, text in zip(names, spaced(names, tokenizer), strict=True)
+        StripToken(text, is_symbol(name, tokenizer))
+        for name, text in zip(names, whole_characters(spaced(names, tokenizer)), strict=True)
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..core.errors import ConflictError, EmptyError
-from ..pages.page import Banner, Cell, Link, PageBlock, PageSection, Table, framed, render, write_page
+from ..pages.page import Banner, Cell, Link, PageBlock, PageSection, Samples, Table, framed, render, write_page
 from ..pages.strip import joined
 from ..pages.wording import listed, without_isolates
 from ..runs.run import Run
@@ -88,8 +88,8 @@ def write_together(
     below = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
     opening: list[PageBlock] = [Banner([WORSE.of(each) for each in below])] if below else []
-    strip = joined(strips) if all(strip.lenses for _, strip in strips) else None
-    opening += [strip] if strip is not None and strip.lenses else []
+    strip = joined(strips)
+    opening += [strip] if strip.lenses else [Samples([screens[0].text])]
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
     write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
     lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]

@@ -225,33 +225,34 @@ class Strip:
 def joined(strips: Sequence[tuple[str, Strip]]) -> Strip:
     """Return one strip with the rows of several, each below its name, under the lenses that all of them have.
 
-    Values have one scale, the largest of them.
+    A strip without lenses has no values. Values have one scale, the largest of them.
     """
     rows, offsets = list[StripRow](), list[int]()
     for name, strip in strips:
         offsets.append(sum(len(row.tokens) for row in rows))
         rows += [row._replace(heading=f"{name}, {row.heading}" if row.heading else name) for row in strip.rows]
     by_name = [{(lens.group, lens.name): lens for lens in strip.lenses} for _, strip in strips]
-    named = ([lenses[key] for lenses in by_name if key in lenses] for key in by_name[0])
-    lenses = [_joined(same, offsets) for same in named if len(same) == len(strips)]
-    return Strip(rows, lenses)
+    known = [(lenses, offset) for lenses, offset in zip(by_name, offsets, strict=True) if lenses]
+    shared = [key for key in known[0][0] if all(key in lenses for lenses, _ in known)] if known else []
+    return Strip(rows, [_joined([(lenses[key], offset) for lenses, offset in known]) for key in shared])
 
 
-def _joined(lenses: Sequence[Lens], offsets: Sequence[int]) -> Lens:
+def _joined(lenses: Sequence[tuple[Lens, int]]) -> Lens:
     """Return one lens for the lenses of one name, whose tokens are moved by the offsets."""
-    if isinstance(lenses[0], Links):
+    first = lenses[0][0]
+    if isinstance(first, Links):
         blocks = [
             Weights(block.rows, block.first_row + offset, block.first_column + offset)
-            for lens, offset in zip(lenses, offsets, strict=True)
+            for lens, offset in lenses
             for block in (lens.weights if isinstance(lens, Links) else ())
         ]
-        return replace(lenses[0], weights=blocks)
+        return replace(first, weights=blocks)
     values, notes, details, full = list[float](), list[str](), list[Sequence[tuple[str, float]]](), 0.0
-    for lens, offset in zip(lenses, offsets, strict=True):
+    for lens, offset in lenses:
         assert isinstance(lens, Values)
         gap, size = offset + lens.first - len(values), len(lens.values)
         values += [*[math.nan] * gap, *lens.values]
         notes += [*[""] * gap, *(lens.notes or [""] * size)]
         details += [*[()] * gap, *(lens.details or [()] * size)]
         full = max(full, lens.full)
-    return replace(lenses[0], values=values, notes=notes, details=details, first=0, full=full)
+    return replace(first, values=values, notes=notes, details=details, first=0, full=full)

@@ -136,7 +136,7 @@ class SearchResult(NamedTuple):
     """An answer that was searched for."""
 
     text: str
-    log_probability: float  # of the answer with its end, in nats
+    log_probability: float  # of the answer with its end, in nats; NaN for a model without probabilities
 
 
 class TextOrders(NamedTuple):

@@ -23,7 +23,7 @@ from ..data.batches import Batches, Windows
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.text import read_chunks
-from ..data.tokenizers import END, Tokenizer
+from ..data.tokenizers import END, Tokenizer, whole_characters
 from ..evaluation.context_use import (
     READ,
     ContextExcess,
@@ -216,7 +216,7 @@ class TextScores(LabelledData, Generic[ModelT]):
         texts = [f"[{words[i]}] " if i in words else text for i, text in enumerate(texts)]
         bits = surprisals(losses)
         items = [
-            AnsweredItem(texts[start:end], "", [bits[start:end]], [mean])
+            AnsweredItem(whole_characters(texts[start:end]), "", [bits[start:end]], [mean])
             for start, end, mean in zip(starts.tolist(), ends.tolist(), surprisals(means), strict=True)
         ]
         truth, guesses = ([token_name(self.tokenizer, token) for token in tokens.tolist()] for tokens in (ids, best))

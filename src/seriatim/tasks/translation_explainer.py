@@ -1,5 +1,6 @@
 """What can be shown of translators: encoder-decoders, models that write whole answers at once (CTC), and rules."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,8 @@ class TranslatedData(LabelledData):
     def search(self, text: str, beam: int) -> SearchResult:
         """Return the answer of a search."""
         (answer,) = self.answers([text], beam=beam)
-        return SearchResult(answer["text"], answer["n_best"][0]["log_probability"])
+        best = answer.get("n_best")
+        return SearchResult(answer["text"], best[0]["log_probability"] if best else math.nan)
 
     def mistakes(self, source: str, file_format: str | None) -> Mistakes:
         """Return the mistakes; the figure of an answer is its chrF, 0 to 100."""
@@ -124,7 +126,7 @@ def explain_ctc(explained: ExplainedModel[CTCTranslator], data: TranslatedData, 
 def explain_rules(explained: ExplainedModel[nn.Module], data: TranslatedData) -> Explainer:
     """Compose what can be shown of rules: answers and mistakes, since they read no tokens one after another."""
     nothing = Refusal("rules read no tokens one after another, so that they have no states or probabilities")
-    return Explainer(explained, WORDING, inputs=nothing, token_scores=nothing, labelled=data)
+    return Explainer(explained, WORDING, inputs=nothing, token_scores=nothing, search=data.search, labelled=data)
 
 
 def _with_facts(exported: ExportedModel, explained: ExplainedModel[ModelT], longest: int) -> ExportedModel:
