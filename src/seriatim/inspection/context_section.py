@@ -72,7 +72,7 @@ REACH_NOTES: tuple[Statement[Reach], ...] = (
         lambda reach: reach.enough is not None, f"what is further back gains less than {TOLERANCE:g} bits a token"
     ),
     Statement(lambda reach: reach.helped is not None, "with a context of {helped}, {left} bits a token are lost"),
-    Statement(lambda reach: reach.helped is None and reach.enough is None, "the held-out data are too few to tell"),
+    Statement(lambda reach: reach.helped is None and reach.enough is None, "the intervals are too wide to tell"),
 )
 """How far back a model uses its context."""
 

@@ -81,7 +81,7 @@ class TextBits:
     @property
     def count(self) -> str:
         """The number of tokens with their name."""
-        return f"{len(self.values):,} {self.unit}"
+        return f"{len(self.values):,} {self.unit if len(self.values) != 1 else self.unit.replace('s', '', 1)}"
 
     @property
     def tile(self) -> Tile:

@@ -85,14 +85,17 @@ def write_together(
     """
     addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
     table = _table(screens, names, addresses)
-    below = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
+    warned = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
     strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
-    opening: list[PageBlock] = [Banner([WORSE.of(each) for each in below])] if below else []
+    opening: list[PageBlock] = [Banner([WORSE.of(each) for each in warned])] if warned else []
     strip = joined(strips)
     opening += [strip] if strip.lenses else [Samples([screens[0].text])]
     title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
     write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
-    lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
+    lines = []
+    for name, screen in zip(names, screens, strict=True):
+        below = f"; {screen.below.degree} than {screen.below.other}" if screen.below else ""
+        lines.append(f"{name}: {screen.headline}{below}")
     return Inspection.of(file, lines, screens)
 
 
@@ -100,9 +103,10 @@ def _table(screens: Sequence[FirstScreen], names: Sequence[str], addresses: Sequ
     """Return the table of the models: their answers and the numbers of their first screens."""
     same = len({screen.inspected.run.vocabulary.fingerprint() for screen in screens}) == 1
     columns: dict[str, list[Cell]] = {}
+    unknown = [Cell("–", note="not interpreted" if screen.below else "") for screen in screens]
 
     def add(row: int, heading: str, cell: Cell) -> None:
-        columns.setdefault(heading, [Cell("–")] * len(screens))[row] = cell
+        columns.setdefault(heading, list(unknown))[row] = cell
 
     for row, screen in enumerate(screens):
         bits = screen.reading.bits
