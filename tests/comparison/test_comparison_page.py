@@ -199,6 +199,21 @@ def test_the_state_of_a_model_with_a_source_is_that_of_a_long_source() -> None:
     assert bars[3].value == 1_038_056
 
 
+def test_the_state_is_drawn_against_the_length_of_what_it_grows_with() -> None:
+    values = made_up(FEW)
+    (costs,), (quality,) = charts.growth(Results(values)), charts.quality_against_cost(Results(values))
+    assert "source" not in dict(quality.choices)["state"].x.name
+    assert dict(costs.choices)["state"].x.name == "tokens read"
+    for row in values["rows"][1:]:
+        row["state_by_source"] = {"10": 2_000, "1000": 1_000 * row["parameters"]}
+    (costs,), (quality,) = charts.growth(Results(values)), charts.quality_against_cost(Results(values))
+    assert [name for name, figure in costs.choices if figure.y.name.startswith("state")] == ["state"]
+    for series in dict(costs.choices)["state"].series:
+        row = next(row for row in values["rows"] if row["layer"] == series.name)
+        assert list(zip(series.x, series.y, strict=True)) == [(10, 2_000), (1_000, 1_000 * row["parameters"])]
+    assert "source" in dict(quality.choices)["state"].x.name
+
+
 def test_answers_that_can_be_browsed_are_no_samples() -> None:
     results = without_plots(made_up(("rnn", "lstm")))
     assert 'id="samples"' in report(results)

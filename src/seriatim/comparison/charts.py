@@ -26,7 +26,7 @@ COSTS: tuple[tuple[str, Column, Callable[[float], str]], ...] = (
     ("training time (s)", tables.TRAINING, in_short),
     ("milliseconds per token", tables.TOKEN_TIME, in_short),
     ("peak memory in training", tables.MEMORY, in_bytes),
-    ("state after 1,000 tokens", tables.STATE, in_bytes),
+    ("state", tables.STATE, in_bytes),
     ("parameters", tables.PARAMETERS, in_short),
     ("size on disk", tables.DISK, in_bytes),
 )
@@ -145,15 +145,17 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
         missing = [row.layer for row in results.measured if row.layer not in known]
         caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
         caption += ", and ranges of repeated measurements." if any(column.ends(row) for row in rows) else "."
-        choices.append((name, Chart("", log_axis(name, written), y, series, caption, missing=missing)))
+        of = f" {'of a source of' if results.has_sources else 'after'} 1,000 tokens" * (column is tables.STATE)
+        choices.append((name, Chart("", log_axis(name + of, written), y, series, caption, missing=missing)))
     return [Switch(f"{sentence_case(results.metric.name)} against cost", choices)] if choices else []
 
 
 def growth(results: Results) -> list[PageBlock]:
     """Return how state and times grow with the length of a text."""
+    of_text = ("state", "state_bytes", "", log_axis("state of one text", in_bytes), "tokens read")
+    of_source = ("state", "state_by_source", "", log_axis("state of one source", in_bytes), "tokens of the source")
     kinds = (
-        ("state", "state_bytes", "", log_axis("state of one text", in_bytes), "tokens read"),
-        ("state by source", "state_by_source", "", log_axis("state of one source", in_bytes), "tokens of the source"),
+        of_source if results.has_sources else of_text,
         ("time of a step", "step_milliseconds", "step_spread", log_axis("milliseconds a step"), "tokens read"),
         ("time of a text", "reading_milliseconds", "reading_spread", log_axis("milliseconds a text"), "tokens at once"),
     )

@@ -369,6 +369,11 @@ class Results:
         return any(row.interval(self.metric.key) for row in self.measured)
 
     @property
+    def has_sources(self) -> bool:
+        """Whether the rows write an answer for a source, so that their state is that of the source."""
+        return any(row.state_by_source for row in self.ran)
+
+    @property
     def is_tested(self) -> bool:
         """Whether any two rows were compared by the paired bootstrap."""
         tests = (test for row in self.measured for test in (row.difference, row.beside_best_trained))
