@@ -107,6 +107,22 @@ def test_a_layer_that_is_missing_from_a_figure_is_named(draw) -> None:
         assert shown == set(FEW)
 
 
+def test_a_chart_tells_why_a_layer_is_not_in_it() -> None:
+    values = made_up(("prior", "lstm", "gru"))
+    prior, lstm, _ = values["rows"]
+    prior |= {"step_milliseconds": {}, "disk_bytes": None, "held_out": []}
+    lstm["held_out"] = [point | {"key": "accuracy"} for point in lstm["held_out"]]
+    results = Results(values | {"rows": [*values["rows"], failed_row()]})
+    (costs,), (quality,), (learning,) = (draw(results) for draw in DRAWN[2::-1])
+    assert dict(costs.choices)["state"].missing == {"prior": charts.NOTHING}
+    assert dict(costs.choices)["time of a step"].missing == {"prior": charts.UNKNOWN}
+    assert dict(quality.choices)["state"].missing == {"prior": charts.NOTHING}
+    reasons = learning.choices[0][1].missing
+    assert reasons["prior"] == charts.UNKNOWN
+    assert "accuracy" in reasons["lstm"]
+    assert reasons["mamba"] == "failed"
+
+
 def test_charts_show_the_figures_of_the_rows() -> None:
     results = Results(made_up(FEW))
     (learning,) = charts.learning(results)

@@ -6,7 +6,7 @@ from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
 from ..pages.theme import colour_name
-from ..pages.wording import in_bytes, in_short, sentence_case
+from ..pages.wording import in_bytes, in_short, listed, sentence_case
 from . import tables
 from .findings import value_text
 from .results import ResultRow, Results
@@ -18,6 +18,8 @@ SMOOTHED = 3
 """Validations of which a point of a smoothed learning curve is the mean."""
 WIDE = 3
 """Ratio of the largest to the smallest error above which its axis is logarithmic."""
+UNKNOWN, NOTHING = "not measured", "it is 0"
+"""Reasons why a layer is not in a chart; a logarithmic axis has no 0."""
 MIN_RATIO = 1.1
 """The ratio of the largest to the smallest cost from which quality is drawn against it."""
 
@@ -97,7 +99,7 @@ def learning(results: Results) -> list[PageBlock]:
 
 
 def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: bool) -> Chart:
-    series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
+    series, levels, missing = list[Series](), list[tuple[str, float]](), dict[str, str]()
     for row in results.rows:
         known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
         values = [float(point["value"]) for point in known]
@@ -107,7 +109,10 @@ def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: boo
             values = _smoothed(values) if is_smooth else values
             series.append(Series(row.layer, [float(point[field]) for point in known], values))
         else:
-            missing.append(row.layer)
+            others = {point["key"] for point in row.held_out} - {key}
+            missing[row.layer] = (
+                "failed" if row.failed else f"validated by {listed(sorted(others))}" if others else UNKNOWN
+            )
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
@@ -142,7 +147,8 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
             for row in rows
         ]
         y = Axis(results.metric.name, is_log=_is_wide(results, [results.of(row) for row in rows]))
-        missing = [row.layer for row in results.measured if row.layer not in known]
+        absent = [row for row in results.measured if row.layer not in known]
+        missing = {row.layer: UNKNOWN if column.value(row) is None else NOTHING for row in absent}
         caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
         caption += ", and ranges of repeated measurements." if any(column.ends(row) for row in rows) else "."
         of = f" {'of a source of' if results.has_sources else 'after'} 1,000 tokens" * (column is tables.STATE)
@@ -169,7 +175,8 @@ def growth(results: Results) -> list[PageBlock]:
                 ranges = [ends.get(f"{at:g}") for at, _ in known]
                 intervals = [(each[0], each[1]) if each else None for each in ranges]
                 series.append(Series(row.layer, [x for x, _ in known], [y for _, y in known], intervals=intervals))
-        missing = [row.layer for row in results.ran if row.layer not in {each.name for each in series}]
+        absent = [row for row in results.ran if row.layer not in {each.name for each in series}]
+        missing = {row.layer: NOTHING if 0 in getattr(row, field).values() else UNKNOWN for row in absent}
         chart = Chart(
             "",
             log_axis(x),
@@ -185,13 +192,13 @@ def growth(results: Results) -> list[PageBlock]:
 def context(results: Results) -> list[PageBlock]:
     """Return what context gains in bits a token, or the metric at known distances."""
     distance = results.at_distance()
-    series, missing = [], []
+    series, missing = [], {}
     for row in results.ran:
         if row.distance.points:
             x, y, intervals = zip(*row.distance.points, strict=True)
             series.append(Series(row.layer, x, y, intervals=intervals))
         else:
-            missing.append(row.layer)
+            missing[row.layer] = UNKNOWN
     if not series:
         return []
     if distance.kind == "context":
