@@ -123,6 +123,18 @@ def test_a_chart_tells_why_a_layer_is_not_in_it() -> None:
     assert reasons["mamba"] == "failed"
 
 
+def test_learning_is_drawn_by_a_figure_that_all_layers_have() -> None:
+    values = made_up(("prior", "lstm", "gru"))
+    for row in values["rows"]:
+        key = "perplexity" if row["layer"] == "lstm" else "loss"
+        row["held_out"] = [point | {"key": key, "loss": i / 8} for i, point in enumerate(row["held_out"])]
+    (learning,) = charts.learning(Results(values))
+    figure = learning.choices[0][1]
+    assert figure.missing == {}
+    lstm = next(series for series in figure.series if series.name == "lstm")
+    assert list(lstm.y) == [point["loss"] for point in values["rows"][1]["held_out"]]
+
+
 def test_charts_show_the_figures_of_the_rows() -> None:
     results = Results(made_up(FEW))
     (learning,) = charts.learning(results)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..core.json_object import JsonMapping
 from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
@@ -86,8 +87,10 @@ def _bar(column: Column, texts: Mapping[str, str], row: ResultRow) -> Bar:
 
 def learning(results: Results) -> list[PageBlock]:
     """Return the held-out metric while the layers are trained, against what the training has cost so far."""
-    keys = [point["key"] for row in results.rows for point in row.held_out]
-    key = results.metric.key if results.metric.key in keys else next(iter(keys), "")
+    keys = dict.fromkeys(
+        [results.metric.key, *(point["key"] for row in results.rows for point in row.held_out), "loss"]
+    )
+    key = max(keys, key=lambda key: sum(bool(_validated(row, key)) for row in results.ran if not row.counted))
     name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
     choices = [
         (f"{sentence_case(against)}{', smoothed' * is_smooth}", chart)
@@ -101,17 +104,21 @@ def learning(results: Results) -> list[PageBlock]:
 def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: bool) -> Chart:
     series, levels, missing = list[Series](), list[tuple[str, float]](), dict[str, str]()
     for row in results.rows:
-        known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
-        values = [float(point["value"]) for point in known]
+        known = _validated(row, key)
+        values = [value for _, value in known]
         if row.counted and values:
             levels.append((row.title, values[-1]))  # a counted model is not trained by steps
-        elif values and all(point.get(field) for point in known):
+        elif values and all(point.get(field) for point, _ in known):
             values = _smoothed(values) if is_smooth else values
-            series.append(Series(row.layer, [float(point[field]) for point in known], values))
+            series.append(Series(row.layer, [float(point[field]) for point, _ in known], values))
         else:
             others = {point["key"] for point in row.held_out} - {key}
             missing[row.layer] = (
-                "failed" if row.failed else f"validated by {listed(sorted(others))}" if others else UNKNOWN
+                "failed"
+                if row.failed
+                else f"validated by {listed(sorted(others)).replace('_', ' ')}"
+                if others
+                else UNKNOWN
             )
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
@@ -119,6 +126,12 @@ def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: boo
     y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
     caption += f" Means of {SMOOTHED} validations." * is_smooth
     return Chart("", Axis(AGAINST[field], in_short), y, series, caption, levels, missing)
+
+
+def _validated(row: ResultRow, key: str) -> list[tuple[JsonMapping, float]]:
+    """Return the validations that have a figure, with its value."""
+    points = [(point, point.get("value" if point["key"] == key else key)) for point in row.held_out]
+    return [(point, float(value)) for point, value in points if value is not None]
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
