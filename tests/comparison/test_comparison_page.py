@@ -121,6 +121,10 @@ def test_a_chart_tells_why_a_layer_is_not_in_it() -> None:
     assert reasons["prior"] == charts.UNKNOWN
     assert "accuracy" in reasons["lstm"]
     assert reasons["mamba"] == "failed"
+    lstm["held_out"] = made_up_row(1, "lstm")["held_out"][:1]
+    (learning,) = charts.learning(Results(results.values))
+    assert [series.name for series in learning.choices[0][1].series] == ["gru"], "one point is no curve"
+    assert charts.learning(Results({**results.values, "rows": [lstm]})) == []
 
 
 def test_learning_is_drawn_by_a_figure_that_all_layers_have() -> None:

@@ -108,18 +108,11 @@ def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: boo
         values = [value for _, value in known]
         if row.counted and values:
             levels.append((row.title, values[-1]))  # a counted model is not trained by steps
-        elif values and all(point.get(field) for point, _ in known):
+        elif len(values) > 1 and all(point.get(field) for point, _ in known):
             values = _smoothed(values) if is_smooth else values
             series.append(Series(row.layer, [float(point[field]) for point, _ in known], values))
         else:
-            others = {point["key"] for point in row.held_out} - {key}
-            missing[row.layer] = (
-                "failed"
-                if row.failed
-                else f"validated by {listed(sorted(others)).replace('_', ' ')}"
-                if others
-                else UNKNOWN
-            )
+            missing[row.layer] = _absence(row, key)
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
@@ -132,6 +125,14 @@ def _validated(row: ResultRow, key: str) -> list[tuple[JsonMapping, float]]:
     """Return the validations that have a figure, with its value."""
     points = [(point, point.get("value" if point["key"] == key else key)) for point in row.held_out]
     return [(point, float(value)) for point, value in points if value is not None]
+
+
+def _absence(row: ResultRow, key: str) -> str:
+    """Return why a row has no curve of a figure."""
+    others = {point["key"] for point in row.held_out} - {key}
+    if row.failed or len(_validated(row, key)) == 1:
+        return "failed" if row.failed else "validated once"
+    return f"validated by {listed(sorted(others)).replace('_', ' ')}" if others else UNKNOWN
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
