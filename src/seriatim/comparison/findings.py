@@ -15,6 +15,8 @@ from .results import ResultRow, Results
 
 BUSY = 0.1
 """Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
+MAX_DIFFERENCE_DIGITS = 4
+"""Digits after the point of a difference, at most; of a value there may be fewer."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 
@@ -145,7 +147,8 @@ def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
     others = min(row.milliseconds_spread[0] for row in known[1:])  # the second may have a narrower range than a third
-    return known[0] if known[0].milliseconds_spread[1] < others else None
+    last, first = (float(rounded(end, 2)) for end in (known[0].milliseconds_spread[1], others))  # as they are written
+    return known[0] if last < first else None
 
 
 # What a reader must know before trusting it
@@ -399,14 +402,18 @@ def value_text(results: Results, row: ResultRow | None) -> str:
 def shown_digits(results: Results, metric: Metric) -> int:
     """Return the digits after the point of a figure of all rows: those that the interval in the middle supports.
 
-    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones; and one more
+    where the best row and one that a test tells from it would be written alike.
     """
     supported = sorted(
         supported_digits(*ends, metric.digits) for row in results.ran if (ends := row.interval(metric.key))
     )
     least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
     enough = min(0, 1 - math.floor(math.log10(least)))
-    return max(supported[len(supported) // 2], enough) if supported else metric.digits
+    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
+    tested = [results.of(row) for row in results.measured if row.differs] if metric == results.metric else []
+    alike = [value for value in tested if written(value, digits) == written(results.of(results.measured[0]), digits)]
+    return digits + bool(alike)
 
 
 def gap_text(results: Results, test: JsonMapping) -> str:
@@ -420,7 +427,7 @@ def gap_text(results: Results, test: JsonMapping) -> str:
     scale, unit = (100, " points") if metric.is_fraction else (1, "")
     size, *ends = (scale * abs(test[name]) for name in ("difference", "low", "high"))
     low, high = sorted(ends)
-    digits = supported_digits(low, high, max(1, metric.digits - 2 * (scale > 1)))
+    digits = supported_digits(low, high, MAX_DIFFERENCE_DIGITS)
     text, *bounds = (written(value, digits) for value in (size, low, high))
     of = "" if metric.key == results.metric.key else f" in {metric.name}"
     return f"{text}{unit} worse{of} ({bounds[0]}–{bounds[1]})"

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ..evaluation.intervals import Metric, supported_digits, written
 from ..pages.page import Cell, Table
 from ..pages.wording import in_bytes, in_time, rounded, same_digits, sentence_case, short_name
-from .findings import Caveats, same_conditions, shown_digits, tested_metric
+from .findings import MAX_DIFFERENCE_DIGITS, Caveats, same_conditions, shown_digits, tested_metric
 from .results import ResultRow, Results
 
 MISSING = "–"
@@ -139,7 +139,7 @@ def _difference(results: Results) -> Column:
     scale, unit = (100.0, " (points)") if metric.is_fraction else (1.0, "")
     of = "" if metric.key == results.metric.key else f" in {metric.key}"
     bounds = [(scale * test["low"], scale * test["high"]) for test in tests.values() if test.get("low") is not None]
-    digits = max((supported_digits(*ends, 4) for ends in bounds), default=2)
+    digits = max((supported_digits(*ends, MAX_DIFFERENCE_DIGITS) for ends in bounds), default=2)
 
     def text(value: float) -> str:
         return written(scale * value, digits, signed=True).replace("-", "−")
