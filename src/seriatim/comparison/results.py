@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
+DEVIATION = 0.1  # the largest relative deviation from a budget in time that counts as kept
 EQUAL = 1.1  # the largest ratio of what two trainings spent of their budget that counts as equal
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
