@@ -94,6 +94,7 @@ def test_a_tie_names_all_that_do_not_differ_and_no_winner() -> None:
     assert not found.is_decided
     assert [row.layer for row in found.equals] == ["lstm", "transformer", "ngram"]
     assert found.cheapest.layer == "lstm"
+    assert found.tied_names == "transformer and ngram", "the best one is not equal to itself"
     for high in (0.9, 0.338):  # the ranges overlap, or touch as they are written
         values["rows"][LSTM]["milliseconds_spread"] = [0.19, high]
         assert Verdict(Results(values)).cheapest is None
@@ -129,6 +130,13 @@ def test_an_amount_that_all_have_spent_is_written_once() -> None:
     assert Caveats(results).spent == "401,408 tokens"
 
 
+def test_one_layer_alone_is_not_called_the_lowest() -> None:
+    results = Results(made_up(("lstm",)))
+    (first, _) = told(HEADLINE, found := Verdict(results))
+    assert found.best_value in first
+    assert found.degree not in first
+
+
 def test_exactly_one_headline_holds() -> None:
     draw = random.Random(0)
     for _ in range(300):
@@ -143,7 +151,7 @@ def test_exactly_one_headline_holds() -> None:
                 row["metrics"] = {}
         results = Results(spent(values, 10, draw.choice([10, 20])))
         verdict = Verdict(results)
-        holding = [statement for statement in HEADLINE[:7] if statement.when(verdict)]
+        holding = [statement for statement in HEADLINE[:8] if statement.when(verdict)]
         assert len(holding) == 1, [statement.template for statement in holding]
         assert all("{" not in line for line in (*told(HEADLINE, verdict), *warnings_of(results)))
         assert len([1 for _, statement in CONSOLE if statement.when(verdict)]) <= 3
@@ -234,7 +242,7 @@ def test_a_counted_model_that_is_tied_with_another_one_does_not_win() -> None:
     found = Verdict(Results(values))
     assert not found.is_counted_best
     assert [row.layer for row in found.equals] == ["ngram", "transformer"]
-    assert len(told(HEADLINE[:7], found)) == 1
+    assert len(told(HEADLINE[:8], found)) == 1
 
 
 def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:

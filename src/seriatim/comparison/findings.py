@@ -76,6 +76,11 @@ class Verdict:
         return listed([row.layer for row in self.equals])
 
     @property
+    def tied_names(self) -> str:
+        """The names of `equals` without the best row."""
+        return listed([row.layer for row in self.equals[1:]])
+
+    @property
     def cheapest_cost(self) -> str:
         """The time of a token of the cheapest row, with the range of the repetitions."""
         return "" if self.cheapest is None else _token_text(self.cheapest)
@@ -105,9 +110,10 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}{cost}.",
     ),
     Statement(
-        lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) == 1 and not v.is_decided,
+        lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "{best.layer} has the {degree} {metric}: {best_value}{cost}.",
     ),
+    Statement(lambda v: v.best is not None and not v.others, "{best.layer} has {metric} {best_value}{cost}."),
     Statement(
         lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "It was tested against {worse} of the {others} others.",
@@ -115,11 +121,11 @@ HEADLINE: Sequence[Statement[Verdict]] = (
     Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
     Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
-"""Who wins, by how much, at what cost: one of the first seven; after a tie, which of the equals is cheapest."""
+"""Who wins, by how much, at what cost: one of the first eight; after a tie, which of the equals is cheapest."""
 
 CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
     ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
-    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{equal_names} (no significant difference)")),
+    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{tied_names} (no significant difference)")),
     (
         "best trained",
         Statement(
