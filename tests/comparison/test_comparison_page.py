@@ -155,6 +155,9 @@ def test_charts_show_the_figures_of_the_rows() -> None:
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
                 (row.layer, column.value(row), results.of(row)) for row in results.measured if column.value(row)
             }
+    (context,) = charts.context(results)
+    assert "perplexity" not in context.caption, "the axis has bits"
+    assert results.at_distance().measured in context.caption
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
         (row.layer, results.of(row), row.interval("perplexity")) for row in results.ranked

@@ -217,12 +217,12 @@ def context(results: Results) -> list[PageBlock]:
         return []
     if distance.kind == "context":
         title = "Bits a token that more context saves"
+        caption = f"On {distance.measured}. " * bool(distance.measured)
         axes = log_axis("tokens of context, beyond which all the rest is added"), Axis("bits a token")
     else:
-        title = f"{sentence_case(distance.of)} by distance"
+        title, caption = f"{sentence_case(distance.of)} by distance", f"{sentence_case(distance.name)}. "
         axes = log_axis(distance.unit), Axis(distance.of)
-    caption = f"{sentence_case(distance.name)}. Lines are 95 % intervals."
-    return [Chart(title, *axes, series, caption, missing=missing)]
+    return [Chart(title, *axes, series, f"{caption}Lines are 95 % intervals.", missing=missing)]
 
 
 def state_sizes(results: Results) -> list[PageBlock]:
