@@ -186,12 +186,12 @@ def test_positions_of_a_ranking_keep_order_and_stay_inside() -> None:
 
 
 def test_the_best_of_a_column_is_marked_only_where_the_figures_tell_it_from_the_others() -> None:
-    def marked(**rows: dict) -> dict[str, str]:
+    def marked(heading: str = "ms per token", **rows: dict) -> dict[str, str]:
         values = made_up(FEW)
         for row in values["rows"]:
             row |= rows.get(row["layer"], {})
         table = tables.summary_table(Results(values))
-        column = table.headings.index("ms per token")
+        column = table.headings.index(heading)
         return {row[0].text: row[column].mark for row in table.rows}
 
     fast = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.19, 0.21]}
@@ -202,6 +202,9 @@ def test_the_best_of_a_column_is_marked_only_where_the_figures_tell_it_from_the_
     near = {"milliseconds_per_token": 0.201, "milliseconds_spread": [0.2005, 0.2015]}
     exact = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.1999, 0.2001]}
     assert set(marked(ngram=near, lstm=exact, transformer=slow).values()) == {""}, "the digits tie"
+    for low, is_best in ((233e6, False), (150e6, True)):
+        memory = marked("memory", ngram={"memory_bytes": low}, lstm={"memory_bytes": 234e6})
+        assert (memory["ngram"] == "best") == is_best, "a peak of memory is measured once"
 
 
 def test_a_column_has_the_same_digits() -> None:
