@@ -200,7 +200,7 @@ def test_a_busy_machine_is_told_of_the_rows_that_it_disturbed() -> None:
     assert Caveats(Results(values)).busy == {}
 
 
-@pytest.mark.parametrize(("seconds", "missed"), [(109.0, False), (131.0, False), (90.0, True), (140.0, True)])
+@pytest.mark.parametrize(("seconds", "missed"), [(110.0, False), (131.0, False), (90.0, True), (140.0, True)])
 def test_a_missed_budget_is_told_with_its_times(seconds: float, missed: bool) -> None:
     values = changed()
     values["rows"][LSTM]["runs"][0]["training_seconds"] = seconds

@@ -7,7 +7,7 @@ from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
 from ..pages.theme import colour_name
-from ..pages.wording import in_bytes, in_short, listed, sentence_case
+from ..pages.wording import in_bytes, in_short, sentence_case
 from . import tables
 from .findings import value_text
 from .results import ResultRow, Results
@@ -87,10 +87,8 @@ def _bar(column: Column, texts: Mapping[str, str], row: ResultRow) -> Bar:
 
 def learning(results: Results) -> list[PageBlock]:
     """Return the held-out metric while the layers are trained, against what the training has cost so far."""
-    keys = dict.fromkeys(
-        [results.metric.key, *(point["key"] for row in results.rows for point in row.held_out), "loss"]
-    )
-    key = max(keys, key=lambda key: sum(bool(_validated(row, key)) for row in results.ran if not row.counted))
+    rows = [row for row in results.ran if not row.counted]
+    key = max((results.metric.key, "loss"), key=lambda key: sum(bool(_validated(row, key)) for row in rows))
     name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
     choices = [
         (f"{sentence_case(against)}{', smoothed' * is_smooth}", chart)
@@ -112,7 +110,7 @@ def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: boo
             values = _smoothed(values) if is_smooth else values
             series.append(Series(row.layer, [float(point[field]) for point, _ in known], values))
         else:
-            missing[row.layer] = _absence(row, key)
+            missing[row.layer] = "failed" if row.failed else "validated once" if len(known) == 1 else UNKNOWN
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
@@ -125,14 +123,6 @@ def _validated(row: ResultRow, key: str) -> list[tuple[JsonMapping, float]]:
     """Return the validations that have a figure, with its value."""
     points = [(point, point.get("value" if point["key"] == key else key)) for point in row.held_out]
     return [(point, float(value)) for point, value in points if value is not None]
-
-
-def _absence(row: ResultRow, key: str) -> str:
-    """Return why a row has no curve of a figure."""
-    others = {point["key"] for point in row.held_out} - {key}
-    if row.failed or len(_validated(row, key)) == 1:
-        return "failed" if row.failed else "validated once"
-    return f"validated by {listed(sorted(others)).replace('_', ' ')}" if others else UNKNOWN
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
@@ -172,10 +162,9 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
 
 def growth(results: Results) -> list[PageBlock]:
     """Return how state and times grow with the length of a text."""
-    of_text = ("state", "state_bytes", "", log_axis("state of one text", in_bytes), "tokens read")
-    of_source = ("state", "state_by_source", "", log_axis("state of one source", in_bytes), "tokens of the source")
+    of = ("state_by_source", "tokens of the source") if results.has_sources else ("state_bytes", "tokens read")
     kinds = (
-        of_source if results.has_sources else of_text,
+        ("state", of[0], "", log_axis("state of one text", in_bytes), of[1]),
         ("time of a step", "step_milliseconds", "step_spread", log_axis("milliseconds a step"), "tokens read"),
         ("time of a text", "reading_milliseconds", "reading_spread", log_axis("milliseconds a text"), "tokens at once"),
     )

@@ -417,9 +417,8 @@ def shown_digits(results: Results, metric: Metric) -> int:
     least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
     enough = min(0, 1 - math.floor(math.log10(least)))
     digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
-    tested = [results.of(row) for row in results.measured if row.differs] if metric == results.metric else []
-    alike = [value for value in tested if written(value, digits) == written(results.of(results.measured[0]), digits)]
-    return digits + bool(alike)
+    tested = [written(results.of(row), digits) for row in results.measured if row.differs and metric == results.metric]
+    return digits + (bool(tested) and written(results.of(results.measured[0]), digits) in tested)
 
 
 def gap_text(results: Results, test: JsonMapping) -> str:
