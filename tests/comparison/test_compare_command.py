@@ -106,6 +106,23 @@ def test_a_comparison_with_a_failed_layer_exits_with_1(capsys, texts, tmp_path: 
     assert main(["compare", "--resume", out, "--quiet", "--no-report"]) == 0
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_when_all_layers_fail_each_reason_is_told_once(
+    quiet: bool, capsys, texts, tmp_path: Path, monkeypatch, in_process: None
+) -> None:
+    def run(job: WorkerJob, listen: Callable, signalled: Callable) -> dict:
+        raise TrainingError(f"no {job.layer} today")
+
+    monkeypatch.setattr(workers, "run_worker", run)
+    begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--model.hidden_size", "12")
+    layers = ("--layers", "rnn,gru", "--baseline", "none", "--steps", "1", "--out", str(tmp_path / "a"))
+    assert main([*begin, *layers, *["--quiet"] * quiet]) == 1
+    lines = capsys.readouterr().err
+    assert "2 of 2 layers failed" in lines.splitlines()[-1]
+    assert all(lines.count(f"no {layer} today") == 1 for layer in ("rnn", "gru"))
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
 def test_a_budget_that_is_too_small_is_not_retried(
     capsys, texts, tmp_path: Path, monkeypatch, in_process: None
 ) -> None:

@@ -209,7 +209,9 @@ def test_lost_workers_are_told_with_the_command_that_goes_on(texts, tmp_path: Pa
     monkeypatch.setattr(workers, "run_worker", run)
     with pytest.raises(TrainingError) as error:
         seriatim.compare(small(texts, tmp_path / "a b"), layers=["rnn", "gru"], steps=2, reporter=Begun())
-    assert str(error.value) == f"rnn: {lost}; to go on: seriatim compare --resume '{tmp_path / 'a b'}'"
+    assert str(error.value) == (
+        f"2 of 2 layers failed: rnn and gru: {lost}; to go on: seriatim compare --resume '{tmp_path / 'a b'}'"
+    )
     assert begun == ["rnn"]
 
 

@@ -107,6 +107,38 @@ def test_a_layer_that_is_missing_from_a_figure_is_named(draw) -> None:
         assert shown == set(FEW)
 
 
+def test_a_chart_tells_why_a_layer_is_not_in_it() -> None:
+    values = made_up(("prior", "lstm", "gru"))
+    prior, lstm, _ = values["rows"]
+    prior |= {"step_milliseconds": {}, "disk_bytes": None, "held_out": []}
+    lstm["held_out"] = [point | {"key": "accuracy"} for point in lstm["held_out"]]
+    results = Results(values | {"rows": [*values["rows"], failed_row()]})
+    (costs,), (quality,), (learning,) = (draw(results) for draw in DRAWN[2::-1])
+    assert dict(costs.choices)["state"].missing == {"prior": charts.NOTHING}
+    assert dict(costs.choices)["time of a step"].missing == {"prior": charts.UNKNOWN}
+    assert dict(quality.choices)["state"].missing == {"prior": charts.NOTHING}
+    reasons = learning.choices[0][1].missing
+    assert reasons["prior"] == charts.UNKNOWN
+    assert reasons["lstm"] == charts.UNKNOWN
+    assert reasons["mamba"] == "failed"
+    lstm["held_out"] = made_up_row(1, "lstm")["held_out"][:1]
+    (learning,) = charts.learning(Results(results.values))
+    assert [series.name for series in learning.choices[0][1].series] == ["gru"], "one point is no curve"
+    assert charts.learning(Results({**results.values, "rows": [lstm]})) == []
+
+
+def test_learning_is_drawn_by_a_figure_that_all_layers_have() -> None:
+    values = made_up(("prior", "lstm", "gru"))
+    for row in values["rows"]:
+        key = "perplexity" if row["layer"] == "lstm" else "loss"
+        row["held_out"] = [point | {"key": key, "loss": i / 8} for i, point in enumerate(row["held_out"])]
+    (learning,) = charts.learning(Results(values))
+    figure = learning.choices[0][1]
+    assert figure.missing == {}
+    lstm = next(series for series in figure.series if series.name == "lstm")
+    assert list(lstm.y) == [point["loss"] for point in values["rows"][1]["held_out"]]
+
+
 def test_charts_show_the_figures_of_the_rows() -> None:
     results = Results(made_up(FEW))
     (learning,) = charts.learning(results)
@@ -123,6 +155,9 @@ def test_charts_show_the_figures_of_the_rows() -> None:
             assert {(each.name, each.x[0], each.y[0]) for each in figure.series} == {
                 (row.layer, column.value(row), results.of(row)) for row in results.measured if column.value(row)
             }
+    (context,) = charts.context(results)
+    assert "perplexity" not in context.caption, "the axis has bits"
+    assert results.at_distance().measured in context.caption
     ranking = charts.ranking(results, {})
     assert [(row.name, row.value, row.interval) for row in ranking.rows] == [
         (row.layer, results.of(row), row.interval("perplexity")) for row in results.ranked
@@ -151,12 +186,12 @@ def test_positions_of_a_ranking_keep_order_and_stay_inside() -> None:
 
 
 def test_the_best_of_a_column_is_marked_only_where_the_figures_tell_it_from_the_others() -> None:
-    def marked(**rows: dict) -> dict[str, str]:
+    def marked(heading: str = "ms per token", **rows: dict) -> dict[str, str]:
         values = made_up(FEW)
         for row in values["rows"]:
             row |= rows.get(row["layer"], {})
         table = tables.summary_table(Results(values))
-        column = table.headings.index("ms per token")
+        column = table.headings.index(heading)
         return {row[0].text: row[column].mark for row in table.rows}
 
     fast = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.19, 0.21]}
@@ -167,6 +202,9 @@ def test_the_best_of_a_column_is_marked_only_where_the_figures_tell_it_from_the_
     near = {"milliseconds_per_token": 0.201, "milliseconds_spread": [0.2005, 0.2015]}
     exact = {"milliseconds_per_token": 0.2, "milliseconds_spread": [0.1999, 0.2001]}
     assert set(marked(ngram=near, lstm=exact, transformer=slow).values()) == {""}, "the digits tie"
+    for low, is_best in ((233e6, False), (150e6, True)):
+        memory = marked("memory", ngram={"memory_bytes": low}, lstm={"memory_bytes": 234e6})
+        assert (memory["ngram"] == "best") == is_best, "a peak of memory is measured once"
 
 
 def test_a_column_has_the_same_digits() -> None:
@@ -197,6 +235,21 @@ def test_the_state_of_a_model_with_a_source_is_that_of_a_long_source() -> None:
     assert (states[row["layer"]].value, states[row["layer"]].text) == (1_038_056, "1.04 MB")
     (bars,) = [each.bars for each in charts.ranking(Results(values), {}).rows if each.name == row["layer"]]
     assert bars[3].value == 1_038_056
+
+
+def test_the_state_is_drawn_against_the_length_of_what_it_grows_with() -> None:
+    values = made_up(FEW)
+    (costs,), (quality,) = charts.growth(Results(values)), charts.quality_against_cost(Results(values))
+    assert "source" not in dict(quality.choices)["state"].x.name
+    assert dict(costs.choices)["state"].x.name == "tokens read"
+    for row in values["rows"][1:]:
+        row["state_by_source"] = {"10": 2_000, "1000": 1_000 * row["parameters"]}
+    (costs,), (quality,) = charts.growth(Results(values)), charts.quality_against_cost(Results(values))
+    assert [name for name, figure in costs.choices if figure.y.name.startswith("state")] == ["state"]
+    for series in dict(costs.choices)["state"].series:
+        row = next(row for row in values["rows"] if row["layer"] == series.name)
+        assert list(zip(series.x, series.y, strict=True)) == [(10, 2_000), (1_000, 1_000 * row["parameters"])]
+    assert "source" in dict(quality.choices)["state"].x.name
 
 
 def test_answers_that_can_be_browsed_are_no_samples() -> None:

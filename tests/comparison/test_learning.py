@@ -15,7 +15,6 @@ def test_all_rows_are_validated_eight_times_on_the_same_sample(
     task: str, texts, tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "VALIDATE_TOKENS", 60)
-    monkeypatch.setattr("seriatim.comparison.worker.VALIDATING", 1e9)
     config = {"task": task, **small(texts, tmp_path / "a")}
     config["model"] = {**config["model"], "options": {"smoothing": "witten-bell"} if task == "lm" else {}}
     layers = ["rnn", "gru", "ngram"] if task == "lm" else ["rnn", "gru"]

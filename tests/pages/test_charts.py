@@ -113,12 +113,12 @@ def test_a_value_that_cannot_be_drawn_leaves_a_gap(value: float) -> None:
 
 def test_a_page_has_every_figure_wide_and_narrow_with_unique_ids() -> None:
     html = page_of(
-        chart(), chart(missing=["mamba"]), heat_map(3), Switch("S", [("time", chart()), ("tokens", chart())])
+        chart(), chart(missing={"mamba": "it is 0"}), heat_map(3), Switch("S", [("time", chart()), ("tokens", chart())])
     )
     page = check_page(html)
     assert len(page.all("svg")) == 2 * 5
     assert len(page_data(html)) == 2 * 5
-    assert "mamba" in page.text()
+    assert "mamba (it is 0)" in page.text()
     assert [each["value"] for each in page.all("option")] == ["0", "1"]
 
 

@@ -28,7 +28,7 @@ class ComparisonConsole(ProgressLine, ComparisonReporter):
 
     def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
         """Print the layers, the budget and the sizes."""
-        self.metric, self.several = plan.metric, len(plan.seeds) > 1
+        self.metric, self.several, self.tells_failures = plan.metric, len(plan.seeds) > 1, not self.quiet
         (name, value), *_ = plan.budget.amount().items()
         equal = "" if plan.parameters is None else f", {plan.parameters:,} parameters each"
         layers = f"{len(plan.layers)} layer{'s' if len(plan.layers) > 1 else ''}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..core.json_object import JsonMapping
 from ..pages.chart import Axis, Chart, Series, Switch, log_axis
 from ..pages.page import PageBlock
 from ..pages.ranking import Bar, RankedRow, Ranking
@@ -18,6 +19,8 @@ SMOOTHED = 3
 """Validations of which a point of a smoothed learning curve is the mean."""
 WIDE = 3
 """Ratio of the largest to the smallest error above which its axis is logarithmic."""
+UNKNOWN, NOTHING = "not measured", "it is 0"
+"""Reasons why a layer is not in a chart; a logarithmic axis has no 0."""
 MIN_RATIO = 1.1
 """The ratio of the largest to the smallest cost from which quality is drawn against it."""
 
@@ -26,7 +29,7 @@ COSTS: tuple[tuple[str, Column, Callable[[float], str]], ...] = (
     ("training time (s)", tables.TRAINING, in_short),
     ("milliseconds per token", tables.TOKEN_TIME, in_short),
     ("peak memory in training", tables.MEMORY, in_bytes),
-    ("state after 1,000 tokens", tables.STATE, in_bytes),
+    ("state", tables.STATE, in_bytes),
     ("parameters", tables.PARAMETERS, in_short),
     ("size on disk", tables.DISK, in_bytes),
 )
@@ -84,8 +87,8 @@ def _bar(column: Column, texts: Mapping[str, str], row: ResultRow) -> Bar:
 
 def learning(results: Results) -> list[PageBlock]:
     """Return the held-out metric while the layers are trained, against what the training has cost so far."""
-    keys = [point["key"] for row in results.rows for point in row.held_out]
-    key = results.metric.key if results.metric.key in keys else next(iter(keys), "")
+    rows = [row for row in results.ran if not row.counted]
+    key = max((results.metric.key, "loss"), key=lambda key: sum(bool(_validated(row, key)) for row in rows))
     name = next((figure.name for figure in (results.metric, *results.figures) if figure.key == key), key)
     choices = [
         (f"{sentence_case(against)}{', smoothed' * is_smooth}", chart)
@@ -97,23 +100,29 @@ def learning(results: Results) -> list[PageBlock]:
 
 
 def _curves(results: Results, key: str, name: str, field: str, *, is_smooth: bool) -> Chart:
-    series, levels, missing = list[Series](), list[tuple[str, float]](), list[str]()
+    series, levels, missing = list[Series](), list[tuple[str, float]](), dict[str, str]()
     for row in results.rows:
-        known = [point for point in row.held_out if point["key"] == key and point.get("value") is not None]
-        values = [float(point["value"]) for point in known]
+        known = _validated(row, key)
+        values = [value for _, value in known]
         if row.counted and values:
             levels.append((row.title, values[-1]))  # a counted model is not trained by steps
-        elif values and all(point.get(field) for point in known):
+        elif len(values) > 1 and all(point.get(field) for point, _ in known):
             values = _smoothed(values) if is_smooth else values
-            series.append(Series(row.layer, [float(point[field]) for point in known], values))
+            series.append(Series(row.layer, [float(point[field]) for point, _ in known], values))
         else:
-            missing.append(row.layer)
+            missing[row.layer] = "failed" if row.failed else "validated once" if len(known) == 1 else UNKNOWN
     tokens = results.section("validated_on").get("tokens")
     caption = f"On {tokens:,} tokens spread over the validation data." if tokens else "On the validation data."
     values = [value for each in series for value in each.y]
     y = Axis(name, "{:g}".format, is_log=_is_wide(results, values))
     caption += f" Means of {SMOOTHED} validations." * is_smooth
     return Chart("", Axis(AGAINST[field], in_short), y, series, caption, levels, missing)
+
+
+def _validated(row: ResultRow, key: str) -> list[tuple[JsonMapping, float]]:
+    """Return the validations that have a figure, with its value."""
+    points = [(point, point.get("value" if point["key"] == key else key)) for point in row.held_out]
+    return [(point, float(value)) for point, value in points if value is not None]
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
@@ -142,18 +151,20 @@ def quality_against_cost(results: Results) -> list[PageBlock]:
             for row in rows
         ]
         y = Axis(results.metric.name, is_log=_is_wide(results, [results.of(row) for row in rows]))
-        missing = [row.layer for row in results.measured if row.layer not in known]
+        absent = [row for row in results.measured if row.layer not in known]
+        missing = {row.layer: UNKNOWN if column.value(row) is None else NOTHING for row in absent}
         caption = f"{'Up' if results.metric.more_is_better else 'Down'} and left is better. Lines are 95 % intervals"
         caption += ", and ranges of repeated measurements." if any(column.ends(row) for row in rows) else "."
-        choices.append((name, Chart("", log_axis(name, written), y, series, caption, missing=missing)))
+        of = f" {'of a source of' if results.has_sources else 'after'} 1,000 tokens" * (column is tables.STATE)
+        choices.append((name, Chart("", log_axis(name + of, written), y, series, caption, missing=missing)))
     return [Switch(f"{sentence_case(results.metric.name)} against cost", choices)] if choices else []
 
 
 def growth(results: Results) -> list[PageBlock]:
     """Return how state and times grow with the length of a text."""
+    of = ("state_by_source", "tokens of the source") if results.has_sources else ("state_bytes", "tokens read")
     kinds = (
-        ("state", "state_bytes", "", log_axis("state of one text", in_bytes), "tokens read"),
-        ("state by source", "state_by_source", "", log_axis("state of one source", in_bytes), "tokens of the source"),
+        ("state", of[0], "", log_axis("state of one text", in_bytes), of[1]),
         ("time of a step", "step_milliseconds", "step_spread", log_axis("milliseconds a step"), "tokens read"),
         ("time of a text", "reading_milliseconds", "reading_spread", log_axis("milliseconds a text"), "tokens at once"),
     )
@@ -167,7 +178,8 @@ def growth(results: Results) -> list[PageBlock]:
                 ranges = [ends.get(f"{at:g}") for at, _ in known]
                 intervals = [(each[0], each[1]) if each else None for each in ranges]
                 series.append(Series(row.layer, [x for x, _ in known], [y for _, y in known], intervals=intervals))
-        missing = [row.layer for row in results.ran if row.layer not in {each.name for each in series}]
+        absent = [row for row in results.ran if row.layer not in {each.name for each in series}]
+        missing = {row.layer: NOTHING if 0 in getattr(row, field).values() else UNKNOWN for row in absent}
         chart = Chart(
             "",
             log_axis(x),
@@ -183,23 +195,23 @@ def growth(results: Results) -> list[PageBlock]:
 def context(results: Results) -> list[PageBlock]:
     """Return what context gains in bits a token, or the metric at known distances."""
     distance = results.at_distance()
-    series, missing = [], []
+    series, missing = [], {}
     for row in results.ran:
         if row.distance.points:
             x, y, intervals = zip(*row.distance.points, strict=True)
             series.append(Series(row.layer, x, y, intervals=intervals))
         else:
-            missing.append(row.layer)
+            missing[row.layer] = UNKNOWN
     if not series:
         return []
     if distance.kind == "context":
         title = "Bits a token that more context saves"
+        caption = f"On {distance.measured}. " * bool(distance.measured)
         axes = log_axis("tokens of context, beyond which all the rest is added"), Axis("bits a token")
     else:
-        title = f"{sentence_case(distance.of)} by distance"
+        title, caption = f"{sentence_case(distance.of)} by distance", f"{sentence_case(distance.name)}. "
         axes = log_axis(distance.unit), Axis(distance.of)
-    caption = f"{sentence_case(distance.name)}. Lines are 95 % intervals."
-    return [Chart(title, *axes, series, caption, missing=missing)]
+    return [Chart(title, *axes, series, f"{caption}Lines are 95 % intervals.", missing=missing)]
 
 
 def state_sizes(results: Results) -> list[PageBlock]:

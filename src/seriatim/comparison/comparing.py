@@ -18,6 +18,7 @@ from ..core.errors import InputError, TrainingError
 from ..core.json_object import JsonObject
 from ..layers.outside_code import AllowCode, Origin, refuse_while_importing, require_code
 from ..pages.page import framed
+from ..pages.wording import listed
 from ..processes.child import Stopped
 from ..processes.executors import WorkersLostError
 from ..processes.ranks import refuse_ranks
@@ -178,8 +179,11 @@ class ComparisonProgress:
 class ComparisonReporter:
     """Listens to a comparison. The library never prints; a program passes a subclass of this class.
 
-    All methods are called by the thread that compares.
+    All methods are called by the thread that compares. ``tells_failures`` is whether a user reads each failure when it
+    is heard, so that an error at the end need not repeat it.
     """
+
+    tells_failures = False
 
     def begin(self, plan: Plan, progress: ComparisonProgress) -> None:
         """Receive the plan before the first training."""
@@ -289,11 +293,17 @@ class Runner:
             text = f"interrupted; finished rows are kept in {outer(self.folder)}"
             raise Interrupted(text, number, go_on=self._resume_command())
         if not self.finished:
-            (layer, _), error = next(iter(self.failures.items()))
+            error = next(iter(self.failures.values()))
             if isinstance(error, InputError):
                 raise error
             go_on = f"; to go on: {self._resume_command()}" if isinstance(error, WorkersLostError) else ""
-            raise TrainingError(f"{layer}: {error}{go_on}")
+            count, by_layer = len(self.plan.layers), {layer: str(error) for (layer, _), error in self.failures.items()}
+            reasons = [
+                f"{listed([layer for layer in by_layer if by_layer[layer] == reason])}: {reason}"
+                for reason in dict.fromkeys(by_layer.values())
+            ]
+            told = "" if self.reporter.tells_failures else f": {'; '.join(reasons)}"
+            raise TrainingError(f"{count} of {count} layers failed{told}{go_on}")
         self.reporter.end(results)
         return Comparison(self.folder, results)
 

@@ -15,6 +15,8 @@ from .results import ResultRow, Results
 
 BUSY = 0.1
 """Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
+MAX_DIFFERENCE_DIGITS = 4
+"""Digits after the point of a difference, at most; of a value there may be fewer."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 
@@ -74,6 +76,11 @@ class Verdict:
         return listed([row.layer for row in self.equals])
 
     @property
+    def tied_names(self) -> str:
+        """The names of `equals` without the best row."""
+        return listed([row.layer for row in self.equals[1:]])
+
+    @property
     def cheapest_cost(self) -> str:
         """The time of a token of the cheapest row, with the range of the repetitions."""
         return "" if self.cheapest is None else _token_text(self.cheapest)
@@ -103,9 +110,10 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         "A tie: {equal_names} do not differ significantly. {best.layer} has {metric} {best_value}{cost}.",
     ),
     Statement(
-        lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) == 1 and not v.is_decided,
+        lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "{best.layer} has the {degree} {metric}: {best_value}{cost}.",
     ),
+    Statement(lambda v: v.best is not None and not v.others, "{best.layer} has {metric} {best_value}{cost}."),
     Statement(
         lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "It was tested against {worse} of the {others} others.",
@@ -113,11 +121,11 @@ HEADLINE: Sequence[Statement[Verdict]] = (
     Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
     Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
-"""Who wins, by how much, at what cost: one of the first seven; after a tie, which of the equals is cheapest."""
+"""Who wins, by how much, at what cost: one of the first eight; after a tie, which of the equals is cheapest."""
 
 CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
     ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
-    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{equal_names} (no significant difference)")),
+    ("equal to it", Statement(lambda v: len(v.equals) > 1, "{tied_names} (no significant difference)")),
     (
         "best trained",
         Statement(
@@ -145,7 +153,8 @@ def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
     if len(known) < max(2, len(equals)) or not same_conditions(known):
         return None
     others = min(row.milliseconds_spread[0] for row in known[1:])  # the second may have a narrower range than a third
-    return known[0] if known[0].milliseconds_spread[1] < others else None
+    last, first = (float(rounded(end, 2)) for end in (known[0].milliseconds_spread[1], others))  # as they are written
+    return known[0] if last < first else None
 
 
 # What a reader must know before trusting it
@@ -399,14 +408,17 @@ def value_text(results: Results, row: ResultRow | None) -> str:
 def shown_digits(results: Results, metric: Metric) -> int:
     """Return the digits after the point of a figure of all rows: those that the interval in the middle supports.
 
-    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones.
+    Two digits of the smallest value are shown, at least, so that none becomes 0 beside very large ones; and one more
+    where the best row and one that a test tells from it would be written alike.
     """
     supported = sorted(
         supported_digits(*ends, metric.digits) for row in results.ran if (ends := row.interval(metric.key))
     )
     least = min((abs(value) for row in results.ran if (value := row.value(metric.key))), default=1.0)
     enough = min(0, 1 - math.floor(math.log10(least)))
-    return max(supported[len(supported) // 2], enough) if supported else metric.digits
+    digits = max(supported[len(supported) // 2], enough) if supported else metric.digits
+    tested = [written(results.of(row), digits) for row in results.measured if row.differs and metric == results.metric]
+    return digits + (bool(tested) and written(results.of(results.measured[0]), digits) in tested)
 
 
 def gap_text(results: Results, test: JsonMapping) -> str:
@@ -420,7 +432,7 @@ def gap_text(results: Results, test: JsonMapping) -> str:
     scale, unit = (100, " points") if metric.is_fraction else (1, "")
     size, *ends = (scale * abs(test[name]) for name in ("difference", "low", "high"))
     low, high = sorted(ends)
-    digits = supported_digits(low, high, max(1, metric.digits - 2 * (scale > 1)))
+    digits = supported_digits(low, high, MAX_DIFFERENCE_DIGITS)
     text, *bounds = (written(value, digits) for value in (size, low, high))
     of = "" if metric.key == results.metric.key else f" in {metric.name}"
     return f"{text}{unit} worse{of} ({bounds[0]}–{bounds[1]})"

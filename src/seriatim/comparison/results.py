@@ -14,8 +14,7 @@ from typing import NamedTuple, Self
 from ..core.json_object import JsonMapping, JsonObject
 from ..evaluation.intervals import Metric, is_significant
 
-DEVIATION = 0.03  # the largest relative deviation from a budget in time that counts as kept
-EQUAL = 1.1  # the largest ratio of what two trainings spent of their budget that counts as equal
+EQUAL = 1.1  # the largest ratio of two amounts of a budget that counts as equal
 MAX_DRAWN = 30  # rows that figures and samples show; of more rows, the best ones
 
 
@@ -256,11 +255,9 @@ class ResultRow(Row):
 
     @property
     def missed_budget(self) -> bool:
-        """Whether a training took more or less time than the budget by more than `DEVIATION`."""
-        return any(
-            abs(run["training_seconds"] - run["planned_seconds"]) > DEVIATION * run["planned_seconds"]
-            for run in self.trainings
-        )
+        """Whether a training took more or less time than the budget by more than `EQUAL`."""
+        ratios = [run["training_seconds"] / run["planned_seconds"] for run in self.trainings]
+        return any(max(ratio, 1 / ratio) > EQUAL for ratio in ratios)
 
     @property
     def state(self) -> int:
@@ -367,6 +364,11 @@ class Results:
     def has_intervals(self) -> bool:
         """Whether the metric of any row has an interval."""
         return any(row.interval(self.metric.key) for row in self.measured)
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether the rows write an answer for a source, so that their state is that of the source."""
+        return any(row.state_by_source for row in self.ran)
 
     @property
     def is_tested(self) -> bool:

@@ -462,6 +462,7 @@ def prompt_of(run: Run, data: Corpus) -> str:
 def validations(run: Run, keys: Sequence[str]) -> JsonObject:
     """Return ``held_out``: the first of ``keys`` at each validation, with its interval and what had been spent by then.
 
+    The ``loss`` is beside it, since rows may have been validated by different figures.
     ``validated_tokens`` is the number of tokens of the sample that was validated, None if it was all of the data.
     Tokens and seconds of training before a validation are interpolated, since it lies between two steps.
     """
@@ -475,6 +476,8 @@ def validations(run: Run, keys: Sequence[str]) -> JsonObject:
             step = record["step"]
             spent = {"tokens": round(np.interp(step, steps, tokens)), "seconds": float(np.interp(step, steps, seconds))}
             bounds = {end: record.get(f"{key}_{end}") for end in ("low", "high")}
-            held_out.append({"step": step, **spent, "value": record[key], **bounds, "key": key})
+            held_out.append(
+                {"step": step, **spent, "value": record[key], **bounds, "key": key, "loss": record.get("loss")}
+            )
     is_sample = bool(validated) and run.config.training.validate_tokens is not None
     return {"held_out": held_out, "validated_tokens": validated[-1].get("tokens") if is_sample else None}

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from ..evaluation.intervals import Metric, supported_digits, written
 from ..pages.page import Cell, Table
 from ..pages.wording import in_bytes, in_time, rounded, same_digits, sentence_case, short_name
-from .findings import Caveats, same_conditions, shown_digits, tested_metric
+from .findings import MAX_DIFFERENCE_DIGITS, Caveats, same_conditions, shown_digits, tested_metric
 from .results import ResultRow, Results
 
 MISSING = "–"
@@ -19,7 +19,8 @@ class Column(NamedTuple):
     """A column of the table: its heading, the value of a row, how all values are written, notes, and what is best.
 
     ``ends`` are those of repeated measurements of a value, or of its interval. The best value is marked only where the
-    values are comparable, it is written differently from the others, and its ends do not overlap with theirs.
+    values are comparable, it is written differently from the others, its ends do not overlap with theirs, and the next
+    one differs by more than the fraction ``noise``, where a measurement is not repeated.
     """
 
     heading: str
@@ -29,6 +30,7 @@ class Column(NamedTuple):
     ends: Callable[[ResultRow], Sequence[float]] = lambda row: ()
     best: Literal["min", "max", ""] = ""
     is_comparable: bool = True
+    noise: float = 0.0
 
 
 def _bytes(values: Sequence[float]) -> list[str]:
@@ -55,7 +57,7 @@ TOKEN_TIME = Column(
     "min",
 )
 PARAMETERS = Column("parameters", lambda row: row.parameters, _whole)
-MEMORY = Column("memory", lambda row: row.memory_bytes, _bytes, best="min")
+MEMORY = Column("memory", lambda row: row.memory_bytes, _bytes, best="min", noise=0.05)
 STATE = Column("state", lambda row: row.state_after_thousand, _bytes, best="min")
 DISK = Column("on disk", lambda row: row.disk_bytes, _bytes, best="min")
 
@@ -77,7 +79,9 @@ def summary_table(results: Results, pages: Mapping[str, str] = MappingProxyType(
         cells.append([Cell(row.layer, note=", ".join(notes), address=pages.get(row.layer, "")), *rank, *figures])
     headings = ["layer", *["rank"] * has_ranks, *(column.heading for column in columns)]
     directions = ["", *["min"] * has_ranks, *(column.best for column in columns)]
-    caption = "Best first. Bold: best of the column, by more than the ranges below the values."
+    caption = (
+        "Best first. Bold: best of the column, by more than the ranges below the values, of memory by more than 5 %."
+    )
     return Table(headings, cells, caption, range(1, len(headings)), best=directions)
 
 
@@ -102,7 +106,9 @@ def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
     first, *others = sorted(rows, key=lambda row: -sign * (column.value(row) or 0.0))
     worst = min((sign * end for end in column.ends(first)), default=math.inf)
     reached = max((sign * end for row in others for end in column.ends(row)), default=-math.inf)
-    return "" if texts[first.layer] == texts[others[0].layer] or worst <= reached else first.layer
+    value, second = (column.value(row) or 0.0 for row in (first, others[0]))
+    is_near = texts[first.layer] == texts[others[0].layer] or abs(value - second) < column.noise * abs(second)
+    return "" if is_near or worst <= reached else first.layer
 
 
 def metric_column(results: Results, metric: Metric) -> Column:
@@ -139,7 +145,7 @@ def _difference(results: Results) -> Column:
     scale, unit = (100.0, " (points)") if metric.is_fraction else (1.0, "")
     of = "" if metric.key == results.metric.key else f" in {metric.key}"
     bounds = [(scale * test["low"], scale * test["high"]) for test in tests.values() if test.get("low") is not None]
-    digits = max((supported_digits(*ends, 4) for ends in bounds), default=2)
+    digits = max((supported_digits(*ends, MAX_DIFFERENCE_DIGITS) for ends in bounds), default=2)
 
     def text(value: float) -> str:
         return written(scale * value, digits, signed=True).replace("-", "−")

@@ -188,8 +188,9 @@ def _busy_seconds() -> float | None:
 
 STEP_SECONDS = 0.2  # seconds between two lines about steps
 VALIDATIONS = (8, 4, 2, 1)
-"""Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time."""
-VALIDATING = 0.25
+"""Possible numbers of validations. The largest is chosen that takes at most `VALIDATING` of the training time, or
+`SPARED` seconds."""
+VALIDATING, SPARED = 0.25, 10.0
 
 
 @dataclass
@@ -410,7 +411,7 @@ def settle_budget(budget: Budget, pace: Pace, *, fraction: float, automatic: Seq
 
 def evaluate_every(steps: int, pace: Pace) -> int:
     """Return the number of steps between validations, of which one always follows the last step."""
-    affordable = VALIDATING * steps * pace.step_seconds / max(pace.validation_seconds, 1e-9)
+    affordable = max(VALIDATING * steps * pace.step_seconds, SPARED) / max(pace.validation_seconds, 1e-9)
     count = next((count for count in VALIDATIONS if count <= affordable), VALIDATIONS[-1])
     return math.ceil(steps / count)
 

@@ -5,7 +5,7 @@ several figures of which a page shows one.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -72,7 +72,8 @@ class Series:
 class Chart:
     """A figure of series over two axes, with horizontal ``levels`` as ``(name, y)``, such as a baseline.
 
-    The title and the caption stand below it. ``missing`` names the series that cannot be drawn, which the caption says.
+    The title and the caption stand below it. ``missing`` has the reason why a series is not drawn, by
+    its name, which the caption says.
     """
 
     title: str
@@ -81,7 +82,7 @@ class Chart:
     series: Sequence[Series]
     caption: str = ""
     levels: Sequence[tuple[str, float]] = ()
-    missing: Sequence[str] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
     has_diagonal: bool = False
 
     def __bool__(self) -> bool:
@@ -112,7 +113,7 @@ class HeatMap:
     row_name: str = ""
     column_name: str = ""
     power: float = 1.0
-    missing: Sequence[str] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def description(self) -> str:

@@ -19,6 +19,7 @@ function itemBrowser(box) {
   const chosen = () => (two && first.value !== second.value ? [Number(first.value), Number(second.value)] : [Number(first.value)]);
   const value = (i, model) => all[i][3][model] ?? Infinity;
   const gain = (i, a, b) => (value(i, a) === value(i, b) ? 0 : sign * (value(i, a) - value(i, b))); // by how much a is better
+  const counted = (number) => number.toLocaleString("en");
   const differ = (i, a, b) => JSON.stringify(all[i][2][a]) !== JSON.stringify(all[i][2][b]);
 
   // Filters and orders by name, of the models that are chosen.
@@ -82,7 +83,7 @@ function itemBrowser(box) {
     shown += added.length;
     more.hidden = shown >= found.length;
     more.textContent = `Show ${Math.min(MORE, found.length - shown)} more`;
-    status.textContent = `${found.length < all.length ? `${found.length} of ` : ""}${all.length} items${shown < found.length ? `, ${shown} shown` : ""}`;
+    status.textContent = `${found.length < all.length ? `${counted(found.length)} of ` : ""}${counted(all.length)} items${shown < found.length ? `, ${counted(shown)} shown` : ""}`;
     return added[0];
   };
   const update = () => {
@@ -103,7 +104,7 @@ function itemBrowser(box) {
   };
   const choose = () => { // of other models, filters have other names and counts
     const now = chosen();
-    for (const [select, names] of [[filter, Object.entries(filters(now)).map(([name, test]) => `${name} (${all.filter((_, i) => test(i)).length})`)], [order, Object.keys(orders(now))]]) {
+    for (const [select, names] of [[filter, Object.entries(filters(now)).map(([name, test]) => `${name} (${counted(all.filter((_, i) => test(i)).length)})`)], [order, Object.keys(orders(now))]]) {
       const before = Math.max(0, select.selectedIndex);
       select.replaceChildren(...chooser(names).children);
       select.selectedIndex = Math.min(before, names.length - 1);
