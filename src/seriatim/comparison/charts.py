@@ -19,7 +19,7 @@ SMOOTHED = 3
 """Validations of which a point of a smoothed learning curve is the mean."""
 WIDE = 3
 """Ratio of the largest to the smallest error above which its axis is logarithmic."""
-UNKNOWN, NOTHING = "not measured", "it is 0"
+UNKNOWN, NOTHING, NO_VALUE = "not measured", "it is 0", "without a finite value"
 """Reasons why a layer is not in a chart; a logarithmic axis has no 0."""
 MIN_RATIO = 1.1
 """The ratio of the largest to the smallest cost from which quality is drawn against it."""
@@ -46,7 +46,7 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     for row in results.ranked:
         notes = ["baseline"] * row.baseline + [row.lacking] * bool(row.lacking)
         value = row.value(metric.key)
-        reason = f"failed: {row.failed}" if row.failed else "not measured"
+        reason = f"failed: {row.failed}" if row.failed else NO_VALUE
         rows.append(
             RankedRow(
                 row.layer,
@@ -192,16 +192,21 @@ def growth(results: Results) -> list[PageBlock]:
     return [Switch("Cost and length of the text", choices, "showing")] if choices else []
 
 
+def why_missing(row: ResultRow, results: Results) -> str:
+    """Return why a layer that did not fail has no values in a chart about its predictions."""
+    return NO_VALUE if row.value(results.metric.key) is None else UNKNOWN
+
+
 def context(results: Results) -> list[PageBlock]:
     """Return what context gains in bits a token, or the metric at known distances."""
     distance = results.at_distance()
     series, missing = [], {}
     for row in results.ran:
-        if row.distance.points:
+        if row.distance.points and row.value(results.metric.key) is not None:
             x, y, intervals = zip(*row.distance.points, strict=True)
             series.append(Series(row.layer, x, y, intervals=intervals))
         else:
-            missing[row.layer] = UNKNOWN
+            missing[row.layer] = why_missing(row, results)
     if not series:
         return []
     if distance.kind == "context":

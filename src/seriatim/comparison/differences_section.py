@@ -13,6 +13,7 @@ from ..pages.items import Items
 from ..pages.page import Cell, Folded, Interval, PageBlock, Table
 from ..pages.statements import Statement, told
 from ..pages.wording import cut, listed
+from .charts import why_missing
 from .differences import MIN_SUPPORT, UNKNOWN_NAME
 from .results import Results
 
@@ -152,4 +153,5 @@ def bucket_chart(buckets: JsonMapping, results: Results, measured: str | None) -
         Axis(buckets["of"]),
         series,
         " ".join(filter(None, [*caption, *(told(STATEMENTS, facts) if facts else ())])),
+        missing={row.layer: why_missing(row, results) for row in results.ran if row.layer not in buckets["values"]},
     )

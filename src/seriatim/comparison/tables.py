@@ -99,7 +99,7 @@ def texts_of(column: Column, results: Results) -> dict[str, str]:
 
 def _best(column: Column, results: Results, texts: Mapping[str, str]) -> str:
     """Return the layer with the best value of a column; empty where the figures do not tell it from the others."""
-    rows = [row for row in results.ran if row.layer in texts and not row.lacking]
+    rows = [row for row in results.measured if row.layer in texts and not row.lacking]
     if not column.best or not column.is_comparable or len(rows) < 2:
         return ""
     sign = 1 if column.best == "max" else -1
