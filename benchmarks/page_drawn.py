@@ -208,8 +208,8 @@ def check_items(page: Checked, of: Comparison) -> None:
 
 
 def shown_text(kept: str, *, is_tags: bool) -> str | list[str]:
-    """Return what a page shows of a text that is kept: all of it, or the first words that were not cut."""
-    return kept.split()[: -1 if kept.endswith("…") else None][:MAX_WORDS] if is_tags else kept
+    """Return what a page shows of a text that is kept: all of it, or its first words."""
+    return kept.split()[:MAX_WORDS] if is_tags else kept
 
 
 def chrf(sums: np.ndarray) -> float:
