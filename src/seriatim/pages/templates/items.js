@@ -2,9 +2,9 @@
 function itemBrowser(box) {
   const MORE = 50;
   const chooser = (names) => { const select = make("select"); select.append(...names.map((name, i) => make("option", name, { value: i }))); return select; };
+  const counted = (number) => number.toLocaleString("en");
   const written = (value, digits) => (value === null ? "∞" : value.toFixed(digits));
   const { kind, models, figure, digits, full, sign, items: all } = JSON.parse(box.querySelector("script.data").textContent);
-  const FIRST = kind === "tags" ? 2 : 5; // a page is read, and its items are only looked up
   const [table] = box.getElementsByTagName("table"), [body] = table.tBodies, controls = box.querySelector(".controls"), legend = box.querySelector(".key");
   const two = models.length > 1, hasFigures = all.some(([, , , figures]) => figures.length), hasRight = kind !== "tokens";
   const texts = all.map(([text, truth, answers]) => [text, truth, ...(hasRight ? answers : [])].map((each) => [each].flat().join(kind === "tokens" ? "" : " ")).join("\n").toLowerCase());
@@ -82,7 +82,7 @@ function itemBrowser(box) {
     shown += added.length;
     more.hidden = shown >= found.length;
     more.textContent = `Show ${Math.min(MORE, found.length - shown)} more`;
-    status.textContent = `${found.length < all.length ? `${found.length} of ` : ""}${all.length} items${shown < found.length ? `, ${shown} shown` : ""}`;
+    status.textContent = `${found.length < all.length ? `${counted(found.length)} of ` : ""}${counted(all.length)} items${shown < found.length ? `, ${counted(shown)} shown` : ""}`;
     return added[0];
   };
   const update = () => {
@@ -103,7 +103,7 @@ function itemBrowser(box) {
   };
   const choose = () => { // of other models, filters have other names and counts
     const now = chosen();
-    for (const [select, names] of [[filter, Object.entries(filters(now)).map(([name, test]) => `${name} (${all.filter((_, i) => test(i)).length})`)], [order, Object.keys(orders(now))]]) {
+    for (const [select, names] of [[filter, Object.entries(filters(now)).map(([name, test]) => `${name} (${counted(all.filter((_, i) => test(i)).length)})`)], [order, Object.keys(orders(now))]]) {
       const before = Math.max(0, select.selectedIndex);
       select.replaceChildren(...chooser(names).children);
       select.selectedIndex = Math.min(before, names.length - 1);
