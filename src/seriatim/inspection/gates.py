@@ -23,8 +23,9 @@ from ..layers.experts import Experts, Routing
 from ..pages.chart import Axis, Chart, HeatMap, Series, Switch
 from ..pages.page import Folded, PageBlock, Prose
 from ..pages.stepper import Equation, Stepper
-from ..pages.strip import Values
+from ..pages.strip import LONGEST, Values
 from ..pages.theme import style
+from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -310,7 +311,7 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
     change = torch.tensor(numbers.of(0, state)) - torch.tensor(numbers.of(0, f"{state}′"))
     return Stepper(
         f"One unit of {numbers.layer}, token by token",
-        [visible(token) for token in numbers.tokens],
+        [cut(visible(token), LONGEST) for token in numbers.tokens],
         numbers.names,
         numbers.equations,
         [
