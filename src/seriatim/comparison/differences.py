@@ -320,7 +320,7 @@ def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Met
         tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
         arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
 
-    # Only layers that answered the same items, or read the same tokens, can be compared item by item; and rows of former
+    # Only layers that answered the same items, or read the same tokens, can be compared item by item; rows of former
     # versions keep fewer texts.
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
     answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
