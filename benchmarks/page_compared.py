@@ -204,7 +204,8 @@ def check_facts(page: Checked, of: Comparison) -> None:
     for pair in page.body.all("dl", "facts")[0].all("div"):
         name, node = pair.all("dt")[0].text, pair.all("dd")[0]
         if name == "Budget":
-            ends = sorted({float(f"{end:.3g}") for end in (min(sizes), max(sizes))})
+            unit = 1000 ** ((len(str(min(sizes))) - 1) // 3)  # a page rounds the number before its unit
+            ends = sorted({f"{end / unit:.3g}": end for end in (min(sizes), max(sizes))}.values())
             epochs = [row["epochs"] for row in of.trained if row["epochs"] is not None]
             read = sorted({float(f"{end:.2g}") for end in (min(epochs), max(epochs))}) if epochs else []
             page.text("fact: budget", node, [*of.values["budget"].values(), *read, *ends])

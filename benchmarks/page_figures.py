@@ -13,7 +13,7 @@ with the number that is shown and the recomputed one. With --verbose it names wh
 lag and shares of open gates need the states within layers, and of these only what follows from other numbers of the
 page is checked, such as an equation from its factors; P of a search, and how many tokens a sample has, are not told
 elsewhere. The exit code is 1 if a number is wrong, if two pages of one run contradict each other, or if the page of a
-comparison has over 1,200 words unfolded.
+comparison has over 1,200 words unfolded, and 2 if a FOLDER has no such page.
 """
 
 import argparse
@@ -35,6 +35,10 @@ def main() -> int:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a comparison or a run")
     parser.add_argument("--verbose", action="store_true", help="name the numbers that cannot be recomputed")
     arguments = parser.parse_args()
+    for folder in arguments.folders:
+        if not any((folder / name).is_file() for name in (REPORT, PAGE)):
+            print(f"{folder}: no folder with {REPORT} or {PAGE}", file=sys.stderr)
+            return 2
     pages = failed = 0
     for folder in arguments.folders:
         for page in checked(folder):

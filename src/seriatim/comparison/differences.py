@@ -264,8 +264,8 @@ def answered_items(
     found = []
     for i, texts in enumerate(zip(*(each.texts for each in answers.values()), strict=True)):
         text, truth, given = texts[0]["text"], texts[0]["truth"], [each["answer"] for each in texts]
-        if tags:  # of the words that were kept
-            text = text.split()[: -1 if text.endswith("…") else None]
+        if tags:  # of the words that were kept, of which the last one may be cut
+            text = text.split()
             truth, *given = (each[at[i]][: len(text)] for each in (true, *guesses))
         if text and truth:
             right = [each["right"] for each in texts]
@@ -323,11 +323,14 @@ def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Met
         tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
         arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
 
-    # Only layers that answered the same items, or read the same tokens, can be compared item by item.
+    # Only layers that answered the same items, or read the same tokens, can be compared item by item; rows of former
+    # versions keep fewer texts.
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
     answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
     losses = {row.layer: tokens for row in rows if (tokens := read_tokens(row, items[row.layer]))}
-    answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
+    answers = with_equal_names(
+        _alike(answers, lambda each: (each.rows, each.sizes, np.array([text["row"] for text in each.texts])))
+    )
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
 
     # What a page shows depends on what the task has: labels, lengths of inputs, or losses of tokens.

@@ -12,7 +12,7 @@ from ..pages.confusion import Confusion
 from ..pages.items import Items
 from ..pages.page import Cell, Folded, Interval, PageBlock, Table
 from ..pages.statements import Statement, told
-from ..pages.wording import cut, listed
+from ..pages.wording import cut, listed, sentence_case
 from .charts import why_missing
 from .differences import MIN_SUPPORT, UNKNOWN_NAME
 from .results import Results
@@ -37,7 +37,9 @@ def differences_section(results: Results) -> list[PageBlock]:
         blocks.insert(0, Switch(charts[0][1].y.name.capitalize(), charts, "by") if charts[1:] else charts[0][1])
     if items := differ.get("items"):
         rows, total = [AnsweredItem(**each) for each in items["items"]], items["total"]
-        caption = "" if len(rows) == total else f"{len(rows):,} of {total:,}, evenly spread."
+        left_out = "" if len(rows) == total else f"{len(rows):,} of {total:,}, evenly spread."
+        measured = f"{sentence_case(differ['measured'])}." if "measured" in differ else ""
+        caption = " ".join(filter(None, [left_out, measured]))
         given = items["layers"], rows, items["figure"], items["more_is_better"]
         blocks.append(Items("Item by item", *given, caption))
     return blocks

@@ -185,7 +185,7 @@ class Caveats:
         below = [
             row.layer
             for row in trained
-            if is_clear(row.beside_baseline) and sign * row.beside_baseline["difference"] < 0
+            if is_clear(row.beside_baseline) and sign * row.beside_baseline["difference"] < 0 and row.has_memory
         ]
         used = {row.layer: row.others_processors or 0.0 for row in trained}
         planned = [run["planned_seconds"] for row in trained for run in row.trainings]
@@ -299,8 +299,7 @@ def _below_simplest(results: Results) -> tuple[list[str], list[str]]:
         return worse, unclear
     for row in results.measured:
         low, *_, high = sorted(sign * end for end in row.interval(key) or (results.of(row),) * 2)
-        # A layer that keeps nothing of the past, such as `prior`, is the simplest prediction, trained.
-        if low <= sign * value and row.state_after_thousand != 0:
+        if low <= sign * value and row.has_memory:
             (worse if high < sign * value else unclear).append(row.layer)
     return worse, unclear
 

@@ -22,8 +22,8 @@ from .results import TrainingRow
 PREFIX = "items."
 """The beginning of the names of these arrays in the file of a row, which also has the statistics for paired tests."""
 MAX_ITEMS = 100_000  # items that are read
-MAX_UNITS = 40_000  # labels that are kept
-MAX_TEXTS, MAX_CHARACTERS = 1_000, 300
+MAX_UNITS = 100_000  # labels that are kept
+MAX_TEXTS, MAX_CHARACTERS = 5_000, 300
 """Items whose texts are kept, and characters of each."""
 ARRAYS = ("rows", "sizes", "lengths", "truth", "predicted")
 Arrays = dict[str, np.ndarray]

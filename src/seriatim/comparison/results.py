@@ -217,6 +217,11 @@ class ResultRow(Row):
         """Bytes of the state after 1,000 tokens, which are those of the source if an answer is written for one."""
         return (self.state_by_source or self.state_bytes).get("1000")
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether it keeps anything of the past; the layer `prior` does not: it is the simplest prediction, trained."""
+        return self.state_after_thousand != 0
+
     def value(self, key: str) -> float | None:
         """Return a finite figure, or None."""
         value = self.metrics.get(key)

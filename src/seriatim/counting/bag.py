@@ -187,6 +187,10 @@ VARIANCE = 0.05
 """P (1 − P) of a label on average, which scales the diagonal of the Hessian; it only changes the speed."""
 
 
+TEXTS_TOGETHER = 256
+"""Texts whose probabilities are computed in memory of their own."""
+
+
 class FittedSoftmax(NamedTuple):
     """Weights ``(features, labels)``, biases ``(labels,)``, and why the search ended."""
 
@@ -243,7 +247,9 @@ class _Softmax:
         return self.features.times(point[:-1]) + point[-1]
 
     def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
-        log_p = F.log_softmax(outputs, dim=1)
+        for some in torch.split(outputs, TEXTS_TOGETHER):
+            some.copy_(F.log_softmax(some, dim=1))
+        log_p = outputs
         rows = torch.arange(len(self.labels))
         losses = -log_p[rows, self.labels]
         errors = log_p.exp_()

@@ -79,7 +79,7 @@ class LinearObjective(Protocol):
         """Return the outputs at a point; they are linear."""
 
     def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
-        """Return the loss and its gradient with respect to the outputs."""
+        """Return the loss and its gradient with respect to the outputs, which may be overwritten."""
 
     def gradient(self, errors: Tensor) -> Tensor:
         """Return the gradient of the loss with respect to the point, from that with respect to the outputs."""
@@ -94,12 +94,11 @@ class Minimum(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A point along a direction: the size of the step, the objective, its slope, and the errors."""
+    """A point along a direction: the size of the step, the objective, and its slope."""
 
     size: float
     value: float
     slope: float
-    errors: Tensor
 
 
 def minimize(
@@ -113,22 +112,24 @@ def minimize(
     started, memory, small = time.perf_counter(), LimitedMemory(MEMORY, objective.diagonal()), 0
     point = objective.start()
     outputs = objective.outputs(point)
-    value, errors = objective.loss(outputs)
+    value, errors = objective.loss(outputs.clone())
     gradient = objective.gradient(errors)
+    del errors  # outputs may be larger than everything else, so that few of their size are kept at a time
 
     # Nothing is known of the scale before the first step: the largest output moves by one.
     size = 1 / max(1e-30, float(objective.outputs(gradient * objective.diagonal()).abs().max()))
     for step in range(1, max_steps + 1):
         direction = memory.direction(gradient)
         moved = objective.outputs(direction)
-        trial = _search(objective, outputs, moved, value, point, direction, inner(gradient, direction), size)
+        trial, errors = _search(objective, outputs, moved, value, point, direction, inner(gradient, direction), size)
 
         # The errors at the new point are those of the line search, so that a step needs two products with the features.
         move, before, old, size = direction.mul_(trial.size), value, gradient, 1.0
         point.add_(move)
         outputs.add_(moved, alpha=trial.size)
         value = trial.value
-        gradient = objective.gradient(trial.errors).add_(point, alpha=objective.decay)
+        gradient = objective.gradient(errors).add_(point, alpha=objective.decay)
+        del moved, errors
         memory.add(move, gradient - old)
         small = small + 1 if before - value <= tolerance * abs(value) else 0
         if small == 2:
@@ -147,23 +148,28 @@ def _search(
     direction: Tensor,
     slope: float,
     size: float,
-) -> _Trial:
-    """Return a point along a direction where the objective is lower and flatter; the best one tried if none is."""
+) -> tuple[_Trial, Tensor]:
+    """Return a point along a direction where the objective is lower and flatter; the best one tried if none is.
+
+    The second value is the gradient of the loss there, with respect to the outputs.
+    """
     linear, square = objective.decay * inner(point, direction), objective.decay * inner(direction, direction)
     penalty = objective.decay / 2 * inner(point, point)
-    low, high = _Trial(0.0, value, slope, outputs), None
+    low, high = _Trial(0.0, value, slope), None
     for _ in range(MAX_TRIALS):
         loss, errors = objective.loss(outputs.add(moved, alpha=size))
         total = loss + penalty + size * linear + size**2 * square / 2
-        trial = _Trial(size, total, inner(errors, moved) + linear + size * square, errors)
+        trial = _Trial(size, total, inner(errors, moved) + linear + size * square)
         if total > value + DECREASE * size * slope or not trial.slope <= SLOPE * abs(slope):
             high = trial
         elif trial.slope < SLOPE * slope:
             low = trial
         else:
-            return trial
+            return trial, errors
+        del errors
         size = _next_size(low, high)
-    return min((one for one in (low, high) if one is not None and one.size), key=lambda one: one.value)
+    best = min((one for one in (low, high) if one is not None and one.size), key=lambda one: one.value)
+    return best, objective.loss(outputs.add(moved, alpha=best.size))[1]
 
 
 def _next_size(low: _Trial, high: _Trial | None) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.json_object import JsonObject
 from .label_metrics import reliability
+from .token_scores import counted
 
 Each = TypeVar("Each")
 MAX_ITEMS, MAX_TOKENS, MAX_PAIRS = 2_000, 5_000, 100
@@ -117,7 +118,9 @@ def compare_labels(
 
 def evaluated_items(count: int, total: int, unit: str) -> str:
     """Return in words which part of the data was evaluated; ``unit`` is a plural such as ``texts``."""
-    return f"all {total:,} {unit}" if count == total else f"{count:,} of {total:,} {unit}, spread over the data"
+    if count < total:
+        return f"{count:,} of {total:,} {unit}, spread over the data"
+    return f"{'all ' * (total > 1)}{counted(total, unit)}"
 
 
 def evenly(items: Sequence[Each], count: int) -> list[Each]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from .token_scores import counted
 
 STRETCH = 500  # tokens of a stretch that is a text of its own
 MIN_STRETCHES = 20  # of a text that is shorter than the sample, so that intervals have observations
@@ -76,7 +77,7 @@ def _choose_lines(text: Corpus, tokens: int) -> TextSample:
     lines = lines[: max(1, int(np.searchsorted(limits, 2 * tokens, side="right")))]
     at = np.concatenate([np.arange(starts[line], ends[line]) for line in lines.tolist()])
     some = f"in {len(lines):,} of {len(ends):,} lines, spread over the text" if len(lines) < len(ends) else ""
-    measured = f"{len(at):,} tokens {some}" if some else f"all {len(at):,} tokens"
+    measured = f"{len(at):,} tokens {some}" if some else f"all {counted(len(at), 'tokens')}"
     line_ends = lengths[lines].cumsum()
     corpus = Corpus(np.asarray(text.ids[at]), line_ends, Statistics(), tokenizer=text.tokenizer)
     return TextSample(corpus, np.arange(len(at)), at, line_ends, measured)
@@ -90,7 +91,7 @@ def _choose_stretches(text: Corpus, tokens: int, size: int, read: int) -> TextSa
     ends = np.minimum(starts + size, total)
     at = np.concatenate([np.arange(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
     measured = f"{len(at):,} tokens in {count:,} stretches spread over the text"
-    measured = measured if len(at) < total else f"all {total:,} tokens"
+    measured = measured if len(at) < total else f"all {counted(total, 'tokens')}"
     kept_ends = (ends - starts).cumsum()
     if total <= read:
         corpus = Corpus(np.asarray(text.ids[:]), None, Statistics(), tokenizer=text.tokenizer)

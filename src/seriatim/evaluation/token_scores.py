@@ -177,6 +177,11 @@ def is_symbol(name: str, tokenizer: Tokenizer) -> bool:
     return name in ("</s>", tokenizer.describe(END))
 
 
+def counted(count: int, unit: str) -> str:
+    """Return a number of something whose plural ends with s: ``1 token``, ``2,000 tokens``."""
+    return f"{count:,} {unit if count != 1 else unit.removesuffix('s')}"
+
+
 def visible(text: str) -> str:
     """Return a token for a list or a label, with spaces, tabs and line ends replaced by visible signs."""
     return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "(nothing)"

@@ -18,13 +18,14 @@ from torch.nn import functional as F
 from ..core.contract import Stateful, UnitUpdate
 from ..core.errors import NotSupportedError
 from ..core.state import State, state_leaves
-from ..evaluation.token_scores import visible
+from ..evaluation.token_scores import counted, visible
 from ..layers.experts import Experts, Routing
 from ..pages.chart import Axis, Chart, HeatMap, Series, Switch
 from ..pages.page import Folded, PageBlock, Prose
 from ..pages.stepper import Equation, Stepper
-from ..pages.strip import Values
+from ..pages.strip import LONGEST, Values
 from ..pages.theme import style
+from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
@@ -310,7 +311,7 @@ def unit_stepper(numbers: UnitNumbers) -> Stepper:
     change = torch.tensor(numbers.of(0, state)) - torch.tensor(numbers.of(0, f"{state}′"))
     return Stepper(
         f"One unit of {numbers.layer}, token by token",
-        [visible(token) for token in numbers.tokens],
+        [cut(visible(token), LONGEST) for token in numbers.tokens],
         numbers.names,
         numbers.equations,
         [
@@ -346,7 +347,7 @@ def gate_chart(gate: Gate) -> Chart:
         *((f"unit {unit + 1}", gate.values[:, unit].tolist()) for unit in units),
     ]
     what = "step size Δ" if gate.is_rate else "0 closed, 1 open"
-    caption = f"The mean over {gate.values.shape[1]:,} units, and the two that vary most over this text."
+    caption = f"The mean over {counted(gate.values.shape[1], 'units')}, and the two that vary most over this text."
     return _curves(f"{gate.layer}, {gate.name}", gate.tokens, curves, what, caption)
 
 

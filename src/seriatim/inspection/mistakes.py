@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ..core.errors import InputError
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import Mistakes
+from ..evaluation.token_scores import counted
 from ..pages.chart import Axis, Chart, Series
 from ..pages.confusion import Confusion
 from ..pages.items import Items, for_page
@@ -65,7 +66,7 @@ def calibration_chart(bins: Sequence[JsonObject], layer: str) -> Chart:
     """Return accuracy against confidence, in the bins of `label_metrics.reliability`, with 95 % intervals."""
     x, y = ([each[name] for each in bins] for name in ("confidence", "accuracy"))
     intervals = [(each["low"], each["high"]) for each in bins]
-    names = [f"{each['count']:,} predictions" for each in bins]
+    names = [counted(each["count"], "predictions") for each in bins]
     confidence, accuracy = (Axis(name, "{:.0%}".format, limits=(0, 1.02)) for name in ("confidence", "accuracy"))
     series = Series(layer, x, y, intervals=intervals, names=names, look=layer_style(layer))
     total = sum(each["count"] for each in bins)

@@ -31,7 +31,7 @@ def ngrams_section(inspected: InspectedRun) -> SectionBody:
         result = look_up(inspected.text, None)
     texts, held_out = {"this text": result.unseen}, inspected.run.summary.get("valid") or {}
     if held_out.get("ngrams"):
-        texts = {"held out": held_out, **texts}
+        texts = {"validation data": held_out, **texts}
     blocks: list[PageBlock] = [sparsity_table(texts), Folded("What this shows", [Prose(MEANING)])]
     return SectionBody(blocks, lenses=[order_lens(result)])
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.tokenizers import Tokenizer, whole_characters
 from ..evaluation.intervals import interval, supported_digits, written
 from ..evaluation.intervals import mean as mean_of
-from ..evaluation.token_scores import TokenSurprisals, is_symbol, spaced
+from ..evaluation.token_scores import TokenSurprisals, counted, is_symbol, spaced
 from ..pages.page import Sample, Tile
 from ..pages.strip import StripRow, StripToken, Values
 from ..pages.wording import percent, quoted
@@ -81,7 +81,7 @@ class TextBits:
     @property
     def count(self) -> str:
         """The number of tokens with their name."""
-        return f"{len(self.values):,} {self.unit if len(self.values) != 1 else self.unit.replace('s', '', 1)}"
+        return counted(len(self.values), self.unit)
 
     @property
     def tile(self) -> Tile:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.errors import EmptyError, RangeError
 from ..evaluation.intervals import interval, mean
+from ..evaluation.token_scores import counted
 from ..layers.positions import learned_positions
 from ..pages.page import Folded, Prose, Sample, Samples
 from ..pages.statements import Statement, told
@@ -76,9 +77,9 @@ class OrderEffect:
         return _number(self.without)
 
     @property
-    def count(self) -> int:
+    def orders(self) -> str:
         """The number of orders."""
-        return len(self.changes)
+        return counted(len(self.changes), "orders")
 
     @property
     def read(self) -> str:
@@ -154,7 +155,7 @@ STATEMENTS = (
     ),
     Statement[OrderEffect](
         lambda effect: not effect.invariant,
-        "Another order changes {prediction} by {change}, the mean total variation over {count} orders with its 95 % "
+        "Another order changes {prediction} by {change}, the mean total variation over {orders} with its 95 % "
         "interval. Without the other tokens, it changes by {change_without}.",
     ),
     Statement[OrderEffect](lambda effect: len(effect.tokens) < effect.total, "Only the first {read} tokens are read."),

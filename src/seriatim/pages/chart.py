@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..evaluation.token_scores import counted
 from .wording import in_short
 
 FURTHEST = 1e100
@@ -118,7 +119,7 @@ class HeatMap:
     @property
     def description(self) -> str:
         """The figure in words, for readers who cannot see it."""
-        return f"{self.value_name}: {len(self.rows):,} rows, {len(self.columns):,} columns."
+        return f"{self.value_name}: {counted(len(self.rows), 'rows')}, {counted(len(self.columns), 'columns')}."
 
 
 @dataclass(frozen=True)

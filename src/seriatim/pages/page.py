@@ -263,7 +263,8 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "sort_keys": True, "allow_nan": False}
+    written = {"ensure_ascii": False, "separators": (",", ":"), "sort_keys": True, "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = written
     numbers: dict[str, count[int]] = {}
     environment.globals["number"] = lambda kind: next(numbers.setdefault(kind, count(1)))
     environment.globals["show"] = lambda block: Markup(

@@ -360,7 +360,6 @@ class PairPredictor(Predictor[Model]):
 
     settings = TranslationSettings
     endpoint = "translate"
-    max_compared = 500  # an answer is a search
     timed_work = "writing an answer"
 
     def timed_tokens(self, vocabulary: Vocabulary, text: str, answer: Mapping[str, object]) -> int:

@@ -27,7 +27,7 @@ from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.context_use import ContextExcess
 from ..evaluation.error_analysis import Mistakes
-from ..evaluation.token_scores import TokenLosses, TokenSurprisals
+from ..evaluation.token_scores import TokenLosses, TokenSurprisals, counted
 from ..layers.positions import learned_positions
 from ..models.base_models import input_embedding, input_layer
 from ..models.exported_forms import ExportedModel
@@ -187,7 +187,9 @@ def _first_tokens(line: str, tokenizer: Tokenizer, limit: int) -> str:
 def note_unknown(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     """Return a sentence on the unknown tokens among ``ids``, if there are any."""
     unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
-    return [f"Outside the vocabulary, and read as <unk>: {unknown:,} of {len(ids):,} tokens."] if unknown else []
+    return (
+        [f"Outside the vocabulary, and read as <unk>: {unknown:,} of {counted(len(ids), 'tokens')}."] if unknown else []
+    )
 
 
 class Examples(ABC, Generic[ModelT]):

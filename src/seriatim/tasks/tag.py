@@ -341,7 +341,6 @@ class TagPredictor(Predictor[TagModel]):
     endpoint = "tag"
     batch_size = 1024
     label_unit = "words"
-    max_compared = 2_000
 
     def __init__(self, config: Config) -> None:
         self.config = config

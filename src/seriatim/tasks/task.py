@@ -410,7 +410,7 @@ class Predictor(ABC, Generic[Model]):
     endpoint: str = "answer"  # the end of the address at which a server answers: ``/v1/answer``
     batch_size: int = 256  # items answered at once; more need less padding and delay the first answer
     label_unit: str = "items"  # plural noun for what has a label; see `labels_of`
-    max_compared: int = 1_000  # items whose answers a comparison keeps, at most
+    max_compared: int = 5_000  # items whose answers a comparison keeps, at most
     timed_work: str = "reading and answering"  # what a comparison times, in words
 
     @abstractmethod

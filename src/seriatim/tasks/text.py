@@ -18,6 +18,7 @@ from ..data.spellings import note_other_form
 from ..data.text import Source, read_chunks, read_items, read_lines, read_whole_lines
 from ..data.tokenizers import END
 from ..data.vocabulary import Vocabulary
+from ..evaluation.token_scores import counted
 from .data_files import (
     check_lengths,
     declared_positions,
@@ -201,5 +202,5 @@ class WindowReader(TextReader[Windows]):
 
 def _size(corpus: Corpus) -> str:
     counts = corpus.statistics
-    unknown = f", {counts.unknown_tokens:,} tokens unknown" if counts.unknown_tokens else ""
-    return f"{counts.tokens:,} tokens ({counts.words:,} words{unknown})"
+    unknown = f", {counted(counts.unknown_tokens, 'tokens')} unknown" if counts.unknown_tokens else ""
+    return f"{counted(counts.tokens, 'tokens')} ({counted(counts.words, 'words')}{unknown})"

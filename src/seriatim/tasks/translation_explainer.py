@@ -209,7 +209,7 @@ class DecodedExamples(PairExamples[EncoderDecoder]):
             "The answer of beam search. Each token is shaded by −log₂ of its probability, given the source and the "
             "answer so far; the last is the end symbol."
         )
-        return TokenSurprisals(list(scores), target.vocabulary_size, "tokens of the answer", caption)
+        return TokenSurprisals(list(scores), target.vocabulary_size, "tokens", caption)
 
 
 class AlignedExamples(PairExamples[CTCTranslator]):

@@ -2,9 +2,9 @@
 function itemBrowser(box) {
   const MORE = 50;
   const chooser = (names) => { const select = make("select"); select.append(...names.map((name, i) => make("option", name, { value: i }))); return select; };
+  const counted = (number) => number.toLocaleString("en");
   const written = (value, digits) => (value === null ? "∞" : value.toFixed(digits));
   const { kind, models, figure, digits, full, sign, items: all } = JSON.parse(box.querySelector("script.data").textContent);
-  const FIRST = kind === "tags" ? 2 : 5; // a page is read, and its items are only looked up
   const [table] = box.getElementsByTagName("table"), [body] = table.tBodies, controls = box.querySelector(".controls"), legend = box.querySelector(".key");
   const two = models.length > 1, hasFigures = all.some(([, , , figures]) => figures.length), hasRight = kind !== "tokens";
   const texts = all.map(([text, truth, answers]) => [text, truth, ...(hasRight ? answers : [])].map((each) => [each].flat().join(kind === "tokens" ? "" : " ")).join("\n").toLowerCase());
