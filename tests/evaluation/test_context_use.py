@@ -9,7 +9,7 @@ import torch
 import seriatim
 from seriatim.data.corpus import Corpus
 from seriatim.data.encoding import Statistics
-from seriatim.evaluation.context_use import ContextScore, by_context, excess_of
+from seriatim.evaluation.context_use import excess_losses, excess_of, losses_after
 from seriatim.evaluation.perplexity import each_loss
 from seriatim.models import LanguageModel
 from seriatim.recurrence import uncompiled
@@ -32,40 +32,39 @@ def text_of(tokens: int) -> np.ndarray:
     return np.random.default_rng(0).integers(1, 20, tokens)
 
 
+def every(ids: np.ndarray) -> np.ndarray:
+    return np.arange(len(ids))
+
+
 @pytest.mark.parametrize("name", ["lstm", "transformer", "mamba", "window"])
 def test_the_full_context_equals_ordinary_evaluation(name: str) -> None:
     model, ids = model_of(name), text_of(63)
-    found = by_context(model, ids, [1, len(ids)], positions=range(len(ids)))
-    losses = each_loss(model, Corpus(ids, None, Statistics()))
-    assert found[len(ids)].loss == pytest.approx(losses.mean(), abs=1e-6)
-    assert found[None].loss == pytest.approx(losses.mean(), abs=1e-6)
-    assert found[None].accuracy == found[len(ids)].accuracy
+    found = losses_after(model, ids, every(ids), len(ids))
+    assert found == pytest.approx(each_loss(model, Corpus(ids, None, Statistics())), abs=1e-5)
 
 
 def test_lines_are_texts_of_their_own() -> None:
     model, ids = model_of("gru"), text_of(40)
     ends = np.array([7, 8, 21, 40])
     ids[ends - 1] = 0
-    found = by_context(model, ids, [3, 100], positions=range(40), ends=ends)
     losses = each_loss(model, Corpus(ids, ends, Statistics()))
-    assert found[None].loss == pytest.approx(losses.mean(), abs=1e-6)
-    assert found[100] == pytest.approx(found[None], abs=1e-6)
-    assert found[3].loss != pytest.approx(found[None].loss, abs=1e-6)
+    assert losses_after(model, ids, every(ids), 100, ends=ends) == pytest.approx(losses, abs=1e-5)
+    assert losses_after(model, ids, every(ids), 3, ends=ends) != pytest.approx(losses, abs=1e-5)
 
 
 def test_short_contexts_are_short_texts() -> None:
     model, ids = model_of("lstm"), text_of(30)
     logits, _ = model(torch.from_numpy(ids[20:23]).unsqueeze(0))
     expected = -torch.log_softmax(logits[0, -1], 0)[ids[23]].item()
-    assert by_context(model, ids, [3], positions=[23])[3].loss == pytest.approx(expected, abs=1e-6)
+    assert losses_after(model, ids, np.array([23]), 3) == pytest.approx([expected], abs=1e-6)
 
 
 @pytest.mark.parametrize(("name", "options", "sees"), [("prior", {}, 0), ("window", {"context": 4}, 4)])
 def test_tokens_beyond_the_window_change_nothing(name: str, options: dict, sees: int) -> None:
-    found = by_context(model_of(name, **options), text_of(100), [1, 2, 4, 8, 16, 32])
-    for size, seen in found.items():
-        beyond = size is None or size >= sees
-        assert (seen.loss == pytest.approx(found[None].loss, abs=1e-6)) == beyond
+    model, ids = model_of(name, **options), text_of(100)
+    full = losses_after(model, ids, every(ids), 100)
+    for size in (1, 2, 4, 8, 16, 32):
+        assert (losses_after(model, ids, every(ids), size) == pytest.approx(full, abs=1e-6)) == (size >= sees)
 
 
 def test_an_ngram_model_uses_its_order(texts, tmp_path: Path) -> None:
@@ -77,17 +76,16 @@ def test_an_ngram_model_uses_its_order(texts, tmp_path: Path) -> None:
             "out": str(tmp_path / "run"),
         }
     )
-    found = by_context(run.model, run.tokenizer.encode(Path(texts["test"]).read_text()), [1, 2, 4, 8])
-    assert found[2] == pytest.approx(found[None])
-    assert found[8] == pytest.approx(found[None])
-    assert found[1].loss > found[None].loss
+    ids = run.tokenizer.encode(Path(texts["test"]).read_text())
+    one, two, eight = (losses_after(run.model, ids, every(ids), size) for size in (1, 2, 8))
+    assert two == pytest.approx(eight)
+    assert one.mean() > two.mean()
 
 
-def test_a_text_of_one_token_has_every_context() -> None:
+def test_texts_without_tokens_are_refused_and_short_ones_have_no_interval() -> None:
     with refused("empty", "text"):
-        by_context(model_of("gru"), text_of(0), [1])
-    assert by_context(model_of("prior"), text_of(1), [1, 4]).keys() == {1, 4, None}
-    assert isinstance(by_context(model_of("prior"), text_of(1), [1])[1], ContextScore)
+        excess_losses(model_of("gru"), Corpus(text_of(0), None, Statistics()))
+    assert excess_losses(model_of("prior"), Corpus(text_of(1), None, Statistics())).by_size == {}
 
 
 def test_the_gain_from_context_is_found_if_it_exists_and_only_then() -> None:

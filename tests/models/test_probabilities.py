@@ -13,7 +13,7 @@ from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.continuous_batch import ContinuousBatch
 from seriatim.decoding.sampling import TextRequest, score_tokens
 from seriatim.decoding.token_draws import Sampling
-from seriatim.evaluation.context_use import by_context
+from seriatim.evaluation.context_use import losses_after
 from seriatim.evaluation.word_surprisal import SurprisalReader
 from seriatim.models.base_models import TextModel
 from seriatim.models.crf import CRF
@@ -52,7 +52,7 @@ SCORES: dict[str, Callable[[TextModel], object]] = {
     "losses": lambda model: model.token_losses(IDS, IDS),
     "alternatives": lambda model: score_tokens(model, begin(model, PROMPT)[0], [1], 3),
     "surprisal": surprisals,
-    "contexts": lambda model: by_context(model, IDS[0].numpy(), [1, 2]),
+    "contexts": lambda model: losses_after(model, IDS[0].numpy(), np.arange(IDS.shape[1]), 2),
     "mixture": lambda model: token_log_probabilities(model, Mixture([model, counted()])(IDS)[0]),
 }
 

@@ -38,8 +38,9 @@ class Verdict:
         is_equal_budget: whether trained rows may be ordered.
         is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
+        equal_names, tied_names: of ``equals``, and of those beside the best row.
         cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
-            others, with its cost.
+            others, with its cost if that is not told already.
         setup: what was compared on what.
     """
 
@@ -59,6 +60,10 @@ class Verdict:
         self.is_equal_budget = is_equal_budget(results)
         self.cost = "" if self.best is None else _cost_text(self.best)
         self.cheapest = _cheapest(self.equals)
+        is_other = self.cheapest is not None and self.cheapest is not self.best
+        self.cheapest_cost = f", {_token_text(self.cheapest)}" if self.cheapest is not None and is_other else ""
+        names = [row.layer for row in self.equals]
+        self.equal_names, self.tied_names = listed(names), listed(names[1:])
 
     @property
     def is_counted_best(self) -> bool:
@@ -69,21 +74,6 @@ class Verdict:
     def is_decided(self) -> bool:
         """Whether one row is better than all the others, by tests."""
         return self.others > 0 and self.others == self.worse
-
-    @property
-    def equal_names(self) -> str:
-        """The names of `equals`."""
-        return listed([row.layer for row in self.equals])
-
-    @property
-    def tied_names(self) -> str:
-        """The names of `equals` without the best row."""
-        return listed([row.layer for row in self.equals[1:]])
-
-    @property
-    def cheapest_cost(self) -> str:
-        """The time of a token of the cheapest row, with the range of the repetitions."""
-        return "" if self.cheapest is None else _token_text(self.cheapest)
 
 
 HEADLINE: Sequence[Statement[Verdict]] = (
@@ -118,7 +108,7 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "It was tested against {worse} of the {others} others.",
     ),
-    Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}, {cheapest_cost}."),
+    Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}{cheapest_cost}."),
     Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
 """Who wins, by how much, at what cost: one of the first eight; after a tie, which of the equals is cheapest."""
@@ -231,6 +221,11 @@ class Caveats:
 
 
 FAILED: Statement[Caveats] = Statement(lambda c: bool(c.failed), "Failed: {failed}.")
+OTHERS: Statement[Caveats] = Statement(
+    lambda c: bool(c.busy),
+    "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
+    "so times may be too long.",
+)
 WARNINGS: Sequence[Statement[Caveats]] = (
     Statement(
         lambda c: not c.is_equal_budget,
@@ -253,11 +248,7 @@ WARNINGS: Sequence[Statement[Caveats]] = (
         lambda c: c.selects_on_measured,
         "The measured data also selected the weights, so values of trained layers are too good.",
     ),
-    Statement(
-        lambda c: bool(c.busy),
-        "Other programs used up to {busy_most} of {processors} processors while {busy_names} trained, "
-        "so times may be too long.",
-    ),
+    OTHERS,
     Statement(
         lambda c: not c.has_equal_conditions, "Times cannot be compared: rows were trained under different conditions."
     ),
@@ -266,10 +257,7 @@ WARNINGS: Sequence[Statement[Caveats]] = (
 CONDITIONS: Sequence[Statement[Caveats]] = (
     Statement(lambda c: c.at_once > 1, "Up to {at_once} trainings ran at the same time on one machine."),
     Statement(lambda c: len(c.kinds) > 1, "Under different conditions: {machines}."),
-    Statement(
-        lambda c: bool(c.busy),
-        "While {busy_names} trained, other programs used up to {busy_most} of {processors} processors.",
-    ),
+    OTHERS,
 )
 """The conditions of the trainings, as ``results.json`` tells them."""
 

@@ -6,7 +6,6 @@ full context. A context that reaches the beginning of its text starts with the b
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..core.errors import EmptyError
-from ..core.state import State
 from ..data.corpus import Corpus
 from ..models.base_models import TextModel
 from ..models.probabilities import token_log_probabilities
@@ -22,10 +20,8 @@ from .intervals import interval, ratio
 from .perplexity import each_loss
 from .text_sample import choose_sample
 
-POSITIONS = 256  # largest number of tokens that are predicted
 MAX_BATCH_TOKENS, MAX_BATCH_LOGITS = 1 << 14, 1 << 22
 """Limits of a batch: tokens that are read, and logits that are held."""
-WINDOW = 256  # tokens of the full context that are read at once
 COMPARED = (1, 4, 16, 64)
 """Contexts that are compared with the full one."""
 EXCESS_TOKENS, STRETCH, READ = 4_000, 100, 200_000
@@ -33,19 +29,6 @@ EXCESS_TOKENS, STRETCH, READ = 4_000, 100, 200_000
 DIGITS = 4  # of the difference of two losses in bits; smaller ones are rounding errors of the model
 MIN_STRETCHES = 10
 """Stretches of neighbouring tokens, or lines, without which no interval is given."""
-
-
-class ContextScore(NamedTuple):
-    """How well a number of tokens is predicted with one length of context.
-
-    The loss is the mean of −log P in nats, infinite if any token is ``impossible`` (has probability zero); the accuracy
-    is the fraction of the tokens for which the top guess is correct.
-    """
-
-    loss: float
-    accuracy: float
-    impossible: int
-    tokens: int
 
 
 class Excess(NamedTuple):
@@ -67,51 +50,6 @@ class ContextExcess(NamedTuple):
     measured: str = ""
 
 
-def by_context(
-    model: TextModel,
-    ids: np.ndarray,
-    sizes: Sequence[int],
-    *,
-    positions: Sequence[int] | np.ndarray | None = None,
-    ends: np.ndarray | None = None,
-) -> dict[int | None, ContextScore]:
-    """Measure the same tokens for every k, when only the last k tokens before them are seen, and for None, all of them.
-
-    Args:
-        model: a language model in evaluation mode.
-        ids: tokens of a text ``(tokens,)``, without the boundary symbol in front.
-        sizes: the values of k, each at least 1. A token with fewer tokens before it is predicted after those.
-        positions: those in ``ids`` of the tokens to predict; None for at most `POSITIONS` evenly spread ones. These
-            have the largest k tokens before them, unless the text is too short for that or consists of lines.
-        ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
-
-    Raises:
-        InputError: the text is empty, or a context has no token.
-    """
-    if not len(ids) or min(sizes, default=1) < 1:
-        raise EmptyError("text: it is empty, or a context has no token; give at least one token to each")
-    ids = np.asarray(ids, dtype=np.int64)
-    if positions is None:
-        first = max(sizes, default=0) if ends is None else 0
-        first = first if first < len(ids) else 0
-        positions = np.linspace(first, len(ids) - 1, min(POSITIONS, len(ids) - first)).round()
-    chosen = np.unique(np.asarray(positions, dtype=np.int64))
-
-    starts = _line_starts(ends, chosen)  # beyond which no context reaches
-    sizes_and_starts = [*((size, np.maximum(starts, chosen - size)) for size in sizes), (None, starts)]
-    found: dict[int | None, ContextScore] = {}
-    with torch.inference_mode():
-        for size, first_read in sizes_and_starts:
-            reads_on = size is None and ends is None  # one running text is read once, not once for each token
-            windows = (
-                _after_all(model, ids, chosen) if reads_on else _after_windows(model, ids, chosen, first_read, starts)
-            )
-            losses, hits = _judge(model, windows, ids, chosen)
-            infinite = int(np.isposinf(losses).sum())
-            found[size] = ContextScore(float(losses.mean()), float(hits.mean()), infinite, len(losses))
-    return found
-
-
 def excess_losses(model: TextModel, text: Corpus) -> ContextExcess:
     """Compare the loss of shorter contexts with that of the full context, on the same tokens of a sample of the text.
 
@@ -127,11 +65,9 @@ def excess_losses(model: TextModel, text: Corpus) -> ContextExcess:
     ids, stretch_of, result = np.asarray(sample.corpus.ids, dtype=np.int64), sample.stretch_of, dict[int, Excess]()
     if len(sample.ends) < MIN_STRETCHES:
         return ContextExcess(result, len(sample.kept), sample.measured)
-    full, starts = each_loss(model, sample.corpus)[sample.kept], _line_starts(sample.corpus.ends, sample.kept)
+    full = each_loss(model, sample.corpus)[sample.kept]
     for size in COMPARED:
-        with torch.inference_mode():
-            windows = _after_windows(model, ids, sample.kept, np.maximum(starts, sample.kept - size), starts)
-            short, _ = _judge(model, windows, ids, sample.kept)
+        short = losses_after(model, ids, sample.kept, size, ends=sample.corpus.ends)
         if (found := excess_of(short, full, stretch_of)) is not None:
             result[size] = found
     return ContextExcess(result, len(sample.kept), sample.measured)
@@ -151,33 +87,24 @@ def excess_of(short: np.ndarray, full: np.ndarray, stretch_of: np.ndarray) -> Ex
     return None if low is None or high is None else Excess(value, low, high)
 
 
-def _line_starts(ends: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
-    """Return where the text of each position begins ``(positions,)``: its line, where lines are texts of their own."""
-    if ends is None:
-        return np.zeros(len(positions), dtype=np.int64)
-    return np.concatenate([[0], ends])[np.searchsorted(ends, positions, side="right")]
+@torch.inference_mode()
+def losses_after(
+    model: TextModel, ids: np.ndarray, positions: np.ndarray, size: int, *, ends: np.ndarray | None = None
+) -> np.ndarray:
+    """Return −log P in nats of some tokens ``(positions,)``, when only the last ``size`` tokens before them are seen.
 
-
-def _judge(
-    model: TextModel, predictions: Iterator[tuple[np.ndarray, Tensor]], ids: np.ndarray, positions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return −log P of the tokens at all ``positions``, and whether the top guess is correct, both ``(positions,)``.
-
-    The predictions are pairs of some positions and the logits ``(positions, vocabulary)`` for these.
+    Args:
+        model: a language model in evaluation mode.
+        ids: tokens of a text ``(tokens,)``, without the boundary symbol in front.
+        positions: those in ``ids`` of the tokens to predict. A token with fewer tokens before it is predicted after
+            those, and after the boundary symbol.
+        size: at least 1.
+        ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
     """
-    losses, hits = np.empty(len(positions)), np.empty(len(positions), dtype=bool)
-    for some, logits in predictions:
-        at, targets = np.searchsorted(positions, some), torch.from_numpy(ids[some]).to(logits.device)
-        log_probability = token_log_probabilities(model, logits).gather(1, targets.unsqueeze(1))
-        losses[at] = -log_probability.squeeze(1).cpu().numpy()
-        hits[at] = (logits.argmax(1) == targets).cpu().numpy()
-    return losses, hits
-
-
-def _after_windows(
-    model: TextModel, ids: np.ndarray, positions: np.ndarray, first: np.ndarray, starts: np.ndarray
-) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for each position after the tokens from ``first`` on, with the boundary symbol before a text."""
+    starts = np.zeros(len(positions), dtype=np.int64)
+    if ends is not None:
+        starts = np.concatenate([[0], ends])[np.searchsorted(ends, positions, side="right")]
+    first, losses = np.maximum(starts, positions - size), np.empty(len(positions))
     longest = int((positions - first).max()) + 1
     rows = max(1, min(MAX_BATCH_TOKENS // longest, MAX_BATCH_LOGITS // model.vocabulary_size))
     order = np.argsort(positions - first, kind="stable")
@@ -186,7 +113,10 @@ def _after_windows(
         lengths = positions[group] - begins
         position = begins[:, None] + np.arange(int(lengths.max()))
         tokens = np.where(position < starts[group][:, None], model.begin, ids[position.clip(0, len(ids) - 1)])
-        yield positions[group], last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
+        logits = last_logits(model, torch.from_numpy(tokens), torch.from_numpy(lengths))
+        targets = torch.from_numpy(ids[positions[group]]).to(logits.device).unsqueeze(1)
+        losses[group] = -token_log_probabilities(model, logits).gather(1, targets).squeeze(1).cpu().numpy()
+    return losses
 
 
 def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -202,14 +132,3 @@ def last_logits(model: TextModel, tokens: Tensor, lengths: Tensor | None = None)
     if time > 1:
         state = model.advance(tokens[:, :-1], state, lengths=lengths - 1)
     return model.step(last, state)[0]
-
-
-def _after_all(model: TextModel, ids: np.ndarray, positions: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Yield logits for positions, each after all of the text before it, which is read once, a window at a time."""
-    tokens = torch.from_numpy(np.concatenate([[model.begin], ids])).unsqueeze(0).to(model.device)
-    state: State | None = None
-    for start in range(0, int(positions[-1]) + 1, WINDOW):
-        window = positions[(positions >= start) & (positions < start + WINDOW)]
-        logits, state = model(tokens[:, start : start + WINDOW], state)
-        if len(window):
-            yield window, logits[0, torch.from_numpy(window - start).to(logits.device)]
