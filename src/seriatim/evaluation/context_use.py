@@ -62,13 +62,13 @@ def excess_losses(model: TextModel, text: Corpus) -> ContextExcess:
     if not len(text.ids):
         raise EmptyError("text: it is empty; give at least one token")
     sample = choose_sample(text, EXCESS_TOKENS, stretch=STRETCH, read=READ)
-    ids, stretch_of, result = np.asarray(sample.corpus.ids, dtype=np.int64), sample.stretch_of, dict[int, Excess]()
+    result = dict[int, Excess]()
     if len(sample.ends) < MIN_STRETCHES:
         return ContextExcess(result, len(sample.kept), sample.measured)
     full = each_loss(model, sample.corpus)[sample.kept]
     for size in COMPARED:
-        short = losses_after(model, ids, sample.kept, size, ends=sample.corpus.ends)
-        if (found := excess_of(short, full, stretch_of)) is not None:
+        short = losses_after(model, sample.corpus.ids, sample.kept, size, ends=sample.corpus.ends)
+        if (found := excess_of(short, full, sample.stretch_of)) is not None:
             result[size] = found
     return ContextExcess(result, len(sample.kept), sample.measured)
 
@@ -101,7 +101,7 @@ def losses_after(
         size: at least 1.
         ends: end of each line in ``ids`` ``(lines,)`` if every line is a text of its own; no context extends beyond it.
     """
-    starts = np.zeros(len(positions), dtype=np.int64)
+    ids, starts = np.asarray(ids, dtype=np.int64), np.zeros(len(positions), dtype=np.int64)
     if ends is not None:
         starts = np.concatenate([[0], ends])[np.searchsorted(ends, positions, side="right")]
     first, losses = np.maximum(starts, positions - size), np.empty(len(positions))
