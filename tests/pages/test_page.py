@@ -5,6 +5,8 @@ import itertools
 import json
 import math
 import re
+import shutil
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -132,6 +134,15 @@ def test_a_page_is_whole_and_fetches_nothing() -> None:
     page = check_page(render("A title", "A sentence.", sections()))
     assert [each["href"] for each in page.all("a")] == ["#content", "#one", "#two", "#three", "#folded", "#four"]
     assert any("Content-Security-Policy" in str(each) for each in page.all("meta"))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_script_of_a_page_is_one_that_an_engine_accepts(tmp_path: Path) -> None:
+    """A name that is declared twice leaves the page without any script."""
+    (script,) = re.findall(r"<script>(.*?)</script>", render("A", "B", []), flags=re.DOTALL)
+    (tmp_path / "page.js").write_text(script)
+    done = subprocess.run(["node", "--check", tmp_path / "page.js"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_hostile_text_stays_text() -> None:

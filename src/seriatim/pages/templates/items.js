@@ -19,7 +19,6 @@ function itemBrowser(box) {
   const chosen = () => (two && first.value !== second.value ? [Number(first.value), Number(second.value)] : [Number(first.value)]);
   const value = (i, model) => all[i][3][model] ?? Infinity;
   const gain = (i, a, b) => (value(i, a) === value(i, b) ? 0 : sign * (value(i, a) - value(i, b))); // by how much a is better
-  const counted = (number) => number.toLocaleString("en");
   const differ = (i, a, b) => JSON.stringify(all[i][2][a]) !== JSON.stringify(all[i][2][b]);
 
   // Filters and orders by name, of the models that are chosen.
