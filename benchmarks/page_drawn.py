@@ -76,13 +76,15 @@ def points(of: Comparison, title: str, name: str, series: str, line: Mapping[str
         against = {"Training time (s)": "seconds", "Tokens read": "tokens", "Steps": "step"}[
             name.removesuffix(", smoothed")
         ]
-        held_out = [point for point in row["held_out"] if point["value"] is not None]
-        values = [point["value"] for point in held_out]
+        key = "loss" if title.startswith("Loss") else of.values["metric"]["key"]
+        held_out = [(point, point["value"] if point["key"] == key else point.get(key)) for point in row["held_out"]]
+        held_out = [(point, value) for point, value in held_out if value is not None]
+        values = [value for _, value in held_out]
         if row["counted"]:
             return [(..., values[-1])]
         if "smoothed" in name:
             values = [float(np.mean(values[max(0, i - 2) : i + 1])) for i in range(len(values))]
-        return [(point[against], value) for point, value in zip(held_out, values, strict=True)]
+        return [(point[against], value) for (point, _), value in zip(held_out, values, strict=True)]
     if title == "Bits a token that more context saves":
         gains = row["distance"]["gains"]
         whole = row["distance"]["whole"]
@@ -103,16 +105,16 @@ def points(of: Comparison, title: str, name: str, series: str, line: Mapping[str
             "training time (s)": seconds(row),
             "milliseconds per token": row["milliseconds_per_token"],
             "peak memory in training": row["memory_bytes"],
-            "state after 1,000 tokens": (row["state_by_source"] or row["state_bytes"] or {}).get("1000"),
+            "state": (row["state_by_source"] or row["state_bytes"] or {}).get("1000"),
             "parameters": row["parameters"],
             "size on disk": row["disk_bytes"],
         }[name]
         value, *ends = of.of(row)
         return [(cost, value, tuple(ends) or None)]
     if title == "Cost and length of the text":
+        is_by_source = any(each["state_by_source"] for each in of.rows.values())
         field, spread = {
-            "state": ("state_bytes", ""),
-            "state by source": ("state_by_source", ""),
+            "state": ("state_by_source" if is_by_source else "state_bytes", ""),
             "time of a step": ("step_milliseconds", "step_spread"),
             "time of a text": ("reading_milliseconds", "reading_spread"),
         }[name]

@@ -13,8 +13,8 @@ from .wording import cut
 WITHOUT_SCRIPT = 20  # items that a page shows without its script
 MAX_CHARACTERS, MAX_WORDS = 300, 60
 """Size of a text and of an answer, and of a tagged sentence; longer ones are cut."""
-MAX_SIZE = 1_500_000
-"""Bytes of all items together, as JSON: half of what a page may have, which a browser reads in a tenth of a second."""
+MAX_SIZE = 1_200_000
+"""Bytes of all items together, as JSON: less than half of a page, which a browser reads in a tenth of a second."""
 FULL_BITS = 10
 """Surprisal of a token, or difference of two, that has the full shade."""
 Kind = Literal["answers", "tags", "tokens"]
