@@ -63,7 +63,16 @@ def read_text(body: Node) -> str:
                 found += each
             elif each.attributes.get("dir") != "ltr":
                 found += each.attributes.get("data-text", each.text)
+    if "Outside the vocabulary" in body.text:  # such words stand in brackets
+        found = re.sub(r"\[(\S+)\]", r"\1", found)
+    for article in articles(body, "Text"):  # under no lens
+        found = article.all("p")[0].text.translate(ISOLATES)
     return found.replace("␣", " ").replace("↵", "\n").replace("\N{NO-BREAK SPACE}", " ").strip()
+
+
+def articles(body: Node, heading: str) -> list[Node]:
+    """Return the texts of a page with a heading."""
+    return [each for each in body.all("article") if each.all("div", "name")[0].text.startswith(heading)]
 
 
 def check_inspected(page: Checked, of: Inspected) -> None:
@@ -269,11 +278,10 @@ def check_answers(page: Checked, of: Inspected) -> None:
         )
         page.done |= {id(each) for each in strip.walk()}
         return
-    if not page.body.all("article"):  # rules have no probabilities, and their page no answer
-        return
-    shown = page.body.all("article")[0].all("p")[0].text.translate(ISOLATES)
+    heading = "Label" if of.task == "classify" else "Answer"
+    shown = articles(page.body, heading)[0].all("p")[0].text.translate(ISOLATES)
     page.same("answer", shown.startswith(answer), True)
-    if of.task == "classify":
+    if of.task == "classify" and of.lenses:
         lens = of.lenses[0]
         details = [dict(each) for each in lens["details"]]
         full = next(value for value, _, _ in numbers(shown))
