@@ -60,10 +60,10 @@ class Verdict:
         self.is_equal_budget = is_equal_budget(results)
         self.cost = "" if self.best is None else _cost_text(self.best)
         self.cheapest = _cheapest(self.equals)
-        is_other = self.cheapest is not None and self.cheapest is not self.best
-        self.cheapest_cost = f", {_token_text(self.cheapest)}" if self.cheapest is not None and is_other else ""
-        names = [row.layer for row in self.equals]
-        self.equal_names, self.tied_names = listed(names), listed(names[1:])
+        is_other = self.cheapest is not self.best
+        self.cheapest_cost = f", {_token_text(self.cheapest)}" if self.cheapest and is_other else ""
+        ties = self.equals, self.equals[1:]
+        self.equal_names, self.tied_names = (listed([row.layer for row in rows]) for rows in ties)
 
     @property
     def is_counted_best(self) -> bool:

@@ -68,14 +68,13 @@ def _aligned(run: Run, text: str, beam: int) -> Aligned:
     top = crossing[-1]
     # a token is written at the step that reads the token before it; if the answer is cut, its end is missing
     targets = (*top.queries[1:], "</s>" if result.shown == result.total else "…")
-    has_noise = (run.config.data.train or "").startswith("builtin:reversal") and all(len(key) == 1 for key in top.keys)
     return answer._replace(
         source_tokens=top.keys,
         target_tokens=targets,
         weights=top.weights.mean(0).tolist(),
         heads=len(top.weights),
         limits=result.limits,
-        has_noise=has_noise,
+        has_noise=str(run.config.data.train).startswith("builtin:reversal") and max(map(len, top.keys)) == 1,
     )
 
 

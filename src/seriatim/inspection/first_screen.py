@@ -65,10 +65,11 @@ class FirstScreen:
 
     @property
     def headline(self) -> str:
-        """The answer, or else what the text costs, in one line."""
+        """The answer, or else what the text costs, and whether the model is worse than a simpler one, in one line."""
         bits = self.reading.bits
         by_byte = f"{bits.per_byte} bits a byte, {bits.total} in all" if bits and bits.per_byte else ""
-        return by_byte or next(iter([*self.answer_lines, *(tile.line for tile in self.tiles)]), "")
+        line = by_byte or next(iter([*self.answer_lines, *(tile.line for tile in self.tiles)]), "")
+        return f"{line}; {self.below.degree} than {self.below.other}" if self.below else line
 
     @property
     def summary(self) -> list[str]:

@@ -84,18 +84,14 @@ def write_together(
         links: related pages.
     """
     addresses = [quote(page) if (file.parent / page).is_file() else "" for page in pages] or [""] * len(names)
-    table = _table(screens, names, addresses)
     warned = [replace(screen.below, who=name) for name, screen in zip(names, screens, strict=True) if screen.below]
-    strips = [(name, screen.strip) for name, screen in zip(names, screens, strict=True)]
     opening: list[PageBlock] = [Banner([WORSE.of(each) for each in warned])] if warned else []
-    strip = joined(strips)
+    strip = joined([(name, screen.strip) for name, screen in zip(names, screens, strict=True)])
     opening += [strip] if strip.lenses else [Samples([screens[0].text])]
-    title, sections = f"{listed(names)} on one text", [PageSection("models", "The models", [table])]
+    title, table = f"{listed(names)} on one text", _table(screens, names, addresses)
+    sections = [PageSection("models", "The models", [table])]
     write_page(file, render(title, " ".join(screens[0].inspected.notes), sections, opening=opening, links=links))
-    lines = []
-    for name, screen in zip(names, screens, strict=True):
-        below = f"; {screen.below.degree} than {screen.below.other}" if screen.below else ""
-        lines.append(f"{name}: {screen.headline}{below}")
+    lines = [f"{name}: {screen.headline}" for name, screen in zip(names, screens, strict=True)]
     return Inspection.of(file, lines, screens)
 
 

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
 from ..core.json_object import JsonObject
 from ..evaluation.error_analysis import AnsweredItem
@@ -18,7 +18,6 @@ MAX_SIZE = 1_200_000
 FULL_BITS = 10
 """Surprisal of a token, or difference of two, that has the full shade."""
 Kind = Literal["answers", "tags", "tokens"]
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,6 @@ def _shortened(item: AnsweredItem) -> AnsweredItem:
         return AnsweredItem(text, truth, answers, figures, item.right)
     if not item.truth:
         return item._replace(figures=figures)
-    words = [cut(word, MAX_CHARACTERS) for word in _first(item.text)]
-    return AnsweredItem(words, _first(item.truth), [_first(each) for each in item.answers], figures, item.right)
-
-
-def _first(values: Sequence[Value]) -> Sequence[Value]:
-    return values[:MAX_WORDS]
+    words = [cut(word, MAX_CHARACTERS) for word in item.text[:MAX_WORDS]]
+    given = [each[:MAX_WORDS] for each in item.answers]
+    return AnsweredItem(words, item.truth[:MAX_WORDS], given, figures, item.right)
