@@ -74,7 +74,7 @@ def check_opening(page: Checked, of: Comparison) -> None:
         cost += [best["milliseconds_per_token"], *(best["milliseconds_spread"] or ())]
         trained = of.trained[0] if of.trained else None
         ahead = best["counted"] and trained and differs(trained["difference"])
-        expected = of.of(best)
+        expected = [*([of.values["simplest"][of.key]] * ("No layer clearly beats" in lead.text)), *of.of(best)]
         if ahead or of.is_equal:
             expected += cost
             after = trained if ahead else next((row for row in of.measured if differs(row["difference"])), None)
@@ -82,9 +82,12 @@ def check_opening(page: Checked, of: Comparison) -> None:
             if after is not None and (ahead or not tied):
                 expected += gap(of, after["difference"])
             if tied and not ahead:  # the cheapest of the equals may follow
-                cheapest = [each for each in [best, *tied] if f"cheapest of them is {each['layer']}," in lead.text]
+                cheapest = [each for each in [best, *tied] if f"Fastest of these: {each['layer']}" in lead.text]
                 expected += [
-                    x for row in cheapest for x in (row["milliseconds_per_token"], *row["milliseconds_spread"])
+                    x
+                    for row in cheapest
+                    if row is not best
+                    for x in (row["milliseconds_per_token"], *row["milliseconds_spread"])
                 ]
                 dearer = [each for each in [best, *tied] if each not in cheapest]
                 page.same(
@@ -109,6 +112,8 @@ def check_opening(page: Checked, of: Comparison) -> None:
             right += [6e4 * of.values["budget"]["minutes"]] * ("instead of" in text)
             right += [min(run["tokens"] for row in of.trained for run in row["runs"])] * ("--tokens" in text)
         right += [of.values["simplest"][of.key]] * text.count("simplest prediction")
+        if "Trained layers have read" in text:
+            right.insert(0, max(row["epochs"] for row in of.trained))
         if "Other programs" in text:
             right += [max(others(row) for row in of.trained), of.values["machine"]["processors"]]
         for sentence, worst in (("Not clearly better than", max), ("Worse than", min)):

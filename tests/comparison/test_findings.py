@@ -151,7 +151,7 @@ def test_exactly_one_headline_holds() -> None:
                 row["metrics"] = {}
         results = Results(spent(values, 10, draw.choice([10, 20])))
         verdict = Verdict(results)
-        holding = [statement for statement in HEADLINE[:8] if statement.when(verdict)]
+        holding = [statement for statement in HEADLINE[1:9] if statement.when(verdict)]
         assert len(holding) == 1, [statement.template for statement in holding]
         assert all("{" not in line for line in (*told(HEADLINE, verdict), *warnings_of(results)))
         assert len([1 for _, statement in CONSOLE if statement.when(verdict)]) <= 3
@@ -174,6 +174,15 @@ def test_rows_that_are_no_better_than_the_simplest_answer_are_named() -> None:
     assert found.below_simplest == "lstm"
     assert found.worse_than_simplest == "transformer"
     assert Caveats(with_metric(values, lstm=6.0, transformer=7.0)).below_simplest == ""
+    for best, is_below in ((6.0, False), (10.05, True)):
+        assert Verdict(with_metric(values, lstm=best, transformer=12.0, ngram=13.0)).is_below_simplest == is_below
+
+
+def test_how_little_of_the_data_was_read_is_told() -> None:
+    for epochs, is_told in ((0.06, True), (0.5, False), (3.0, False)):
+        rows = {layer: {"epochs": epochs} for layer in ("lstm", "transformer")}
+        results = with_metric(changed(**rows), lstm=6.0, transformer=7.0)
+        assert any("6 %" in warning for warning in warnings_of(results)) == is_told
 
 
 @pytest.mark.parametrize(("by", "p_value", "below"), [(-0.2, 0.001, True), (-0.2, 0.3, False), (0.2, 0.001, False)])

@@ -6,17 +6,20 @@ shows it, and trained layers are ordered only where their budgets were equal.
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 from ..core.json_object import JsonMapping
 from ..evaluation.intervals import Metric, is_significant, supported_digits, written
 from ..pages.statements import Statement, told
-from ..pages.wording import in_short, in_time, in_time_range, listed, rounded, short_name
+from ..pages.wording import in_short, in_time, in_time_range, listed, percent, rounded, short_name
 from .results import ResultRow, Results
 
 BUSY = 0.1
 """Fraction of the processors that other programs may lack for themselves beside the threads of a training."""
 MAX_DIFFERENCE_DIGITS = 4
 """Digits after the point of a difference, at most; of a value there may be fewer."""
+READ = 0.5
+"""Epochs below which a reader is told how little of the data the layers have read."""
 DISTURBED = 0.25
 """The difference of the mean numbers of other trainings from which rows were disturbed unequally."""
 
@@ -32,10 +35,12 @@ class Verdict:
         best, trained: the best row, and the best of those that were trained by steps.
         next: the best row that differs significantly from the best one.
         others, worse: how many other rows there are, and how many of them are significantly worse.
+        is_decided: whether one row is better than all the others, by tests.
         equals: the best row, and those that were tested against it and do not differ significantly.
         best_value, trained_value: the metric with its interval.
         next_gap, trained_gap: how much worse than the best one.
         is_equal_budget: whether trained rows may be ordered.
+        is_below_simplest: whether not even the best row is clearly better than the simplest prediction.
         is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
         equal_names, tied_names: of ``equals``, and of those beside the best row.
@@ -52,12 +57,15 @@ class Verdict:
         self.trained = next(iter(results.trained), None)
         self.next = next((row for row in results.measured if row.differs), None)
         self.others, self.worse = len(results.measured) - 1, sum(row.differs for row in results.measured)
+        self.is_decided = self.others > 0 and self.others == self.worse
         self.equals = [row for row in results.measured if row is self.best or row.is_tied]
         self.best_value = value_text(results, self.best)
         self.trained_value = value_text(results, self.trained)
         self.next_gap = "" if self.next is None else gap_text(results, self.next.difference)
         self.trained_gap = "" if self.trained is None else gap_text(results, self.trained.difference)
         self.is_equal_budget = is_equal_budget(results)
+        self.is_below_simplest = self.best is not None and self.best.layer in chain(*_below_simplest(results))
+        self.wins = "is the best of them" if self.is_below_simplest else "wins"
         self.cost = "" if self.best is None else _cost_text(self.best)
         self.cheapest = _cheapest(self.equals)
         is_other = self.cheapest is not self.best
@@ -70,13 +78,9 @@ class Verdict:
         """Whether a model that is not trained by steps is better than every other one, by tests."""
         return bool(self.best and self.best.counted and self.trained and self.trained.differs and self.is_decided)
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether one row is better than all the others, by tests."""
-        return self.others > 0 and self.others == self.worse
-
 
 HEADLINE: Sequence[Statement[Verdict]] = (
+    Statement(lambda v: v.is_below_simplest, "No layer clearly beats {setup.simplest} ({setup.simplest_value})."),
     Statement(lambda v: v.best is None, "No layer has a {metric}."),
     Statement(
         lambda v: v.is_counted_best and v.is_equal_budget,
@@ -93,7 +97,7 @@ HEADLINE: Sequence[Statement[Verdict]] = (
     ),
     Statement(
         lambda v: v.is_equal_budget and not v.is_counted_best and v.is_decided,
-        "{best.layer} wins: {metric} {best_value}{cost}. {next.layer} is {next_gap}.",
+        "{best.layer} {wins}: {metric} {best_value}{cost}. {next.layer} is {next_gap}.",
     ),
     Statement(
         lambda v: v.is_equal_budget and not v.is_counted_best and len(v.equals) > 1,
@@ -108,7 +112,7 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "It was tested against {worse} of the {others} others.",
     ),
-    Statement(lambda v: v.cheapest is not None, "The cheapest of them is {cheapest.layer}{cheapest_cost}."),
+    Statement(lambda v: v.cheapest is not None, "Fastest of these: {cheapest.layer}{cheapest_cost}."),
     Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
 """Who wins, by how much, at what cost: one of the first eight; after a tie, which of the equals is cheapest."""
@@ -155,6 +159,7 @@ class Caveats:
 
     Attributes:
         is_equal_budget, missed_budget: whether the trained rows spent the same, and whether one missed its time.
+        epochs, read: how much of the training data a trained row has read, at most, and this in words.
         spent, planned: what the trainings spent of their budget, least and most, and the budget in time of each.
         repeat: the option that gives every layer the same budget: the fewest tokens that a trained layer has read.
         below_baseline: the trained rows that are significantly worse than the simple baseline.
@@ -162,8 +167,9 @@ class Caveats:
             and those whose interval contains it.
         failed, unmeasured, lacking: the rows that failed, those without a finite value of the metric, and those without
             a rank because a seed is missing.
-        busy: the processors that other programs used while a row was trained, for the rows that this disturbed.
-        kinds: the rows by the machine that trained them.
+        busy: the processors that other programs used while a row was trained, for the rows that this disturbed;
+            ``busy_most`` and ``busy_names`` are in words.
+        kinds, machines: the rows by the machine that trained them, and this in words.
         at_once: the largest number of trainings at the same time on one machine.
         has_equal_conditions: whether times and speeds can be compared.
         selects_on_measured: whether the data of the measurement also selected the weights.
@@ -184,6 +190,8 @@ class Caveats:
         self.is_equal_budget = is_equal_budget(results)
         self.missed_budget = any(row.missed_budget for row in trained)
         self.spent = _spent_text(results)
+        self.epochs = max((row.epochs for row in trained if row.epochs is not None), default=1.0)
+        self.read = percent(self.epochs)
         self.planned = f" instead of {in_time(1000 * max(planned))}" if planned else ""
         self.repeat = f"--tokens {_two_digits(min(tokens, default=0)) or 'N'}"
         # The headline tells it where the baseline is better than every trained layer.
@@ -199,25 +207,13 @@ class Caveats:
         limit = (1 + BUSY) * self.processors
         needed = {row.layer: min(self.processors, _threads(row, self.processors)) for row in trained}
         self.busy = {layer: others for layer, others in used.items() if others + needed[layer] > limit}
+        self.busy_most = f"{max(self.busy.values(), default=0):.1f}"
+        self.busy_names = "the layers" if 1 < len(self.busy) == self.trained else listed(list(self.busy))
         self.kinds = machine_kinds(results.ran)
+        self.machines = "; ".join(f"{listed(layers)} with {kind}" for kind, layers in self.kinds.items())
         self.at_once = max((run.get("at_once") or 1 for row in results.ran for run in row.runs), default=1)
         self.has_equal_conditions = same_conditions(results.ran)
         self.selects_on_measured = data.get("valid") is not None and data.get("valid") == data.get("measured_on")
-
-    @property
-    def busy_most(self) -> str:
-        """The most processors that other programs used during a training."""
-        return f"{max(self.busy.values(), default=0):.1f}"
-
-    @property
-    def busy_names(self) -> str:
-        """The rows that other programs disturbed."""
-        return "the layers" if 1 < len(self.busy) == self.trained else listed(list(self.busy))
-
-    @property
-    def machines(self) -> str:
-        """The machines with the rows that they trained."""
-        return "; ".join(f"{listed(layers)} with {kind}" for kind, layers in self.kinds.items())
 
 
 FAILED: Statement[Caveats] = Statement(lambda c: bool(c.failed), "Failed: {failed}.")
@@ -232,6 +228,7 @@ WARNINGS: Sequence[Statement[Caveats]] = (
         "The trainings took {spent}{planned}, so trained layers have no ranks; repeat with {repeat}.",
     ),
     Statement(lambda c: c.is_equal_budget and c.missed_budget, "The trainings took {spent}{planned}."),
+    Statement(lambda c: c.epochs < READ, "Trained layers have read at most {read} of the training data."),
     Statement(lambda c: bool(c.below_baseline), "Worse than the baseline {setup.baseline.layer}: {below_baseline}."),
     Statement(
         lambda c: bool(c.worse_than_simplest),
