@@ -81,21 +81,21 @@ def check_opening(page: Checked, of: Comparison) -> None:
             tied = [row for row in of.measured[1:] if row["difference"] and not differs(row["difference"])]
             if after is not None and (ahead or not tied):
                 expected += gap(of, after["difference"])
-            if tied and not ahead:  # the cheapest of the equals may follow
-                cheapest = [each for each in [best, *tied] if f"Fastest of these: {each['layer']}" in lead.text]
+            if tied and not ahead:  # the fastest of the equals may follow
+                fastest = [each for each in [best, *tied] if f"Fastest of these: {each['layer']}" in lead.text]
                 expected += [
                     x
-                    for row in cheapest
+                    for row in fastest
                     if row is not best
                     for x in (row["milliseconds_per_token"], *row["milliseconds_spread"])
                 ]
-                dearer = [each for each in [best, *tied] if each not in cheapest]
+                slower = [each for each in [best, *tied] if each not in fastest]
                 page.same(
-                    "the cheapest is told from the others",
+                    "the fastest is told from the others",
                     all(
                         row["milliseconds_spread"][1] < each["milliseconds_spread"][0]
-                        for row in cheapest
-                        for each in dearer
+                        for row in fastest
+                        for each in slower
                     ),
                     True,
                 )

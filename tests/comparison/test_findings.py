@@ -93,11 +93,11 @@ def test_a_tie_names_all_that_do_not_differ_and_no_winner() -> None:
     found = Verdict(results)
     assert not found.is_decided
     assert [row.layer for row in found.equals] == ["lstm", "transformer", "ngram"]
-    assert found.cheapest.layer == "lstm"
+    assert found.fastest.layer == "lstm"
     assert found.tied_names == "transformer and ngram", "the best one is not equal to itself"
     for high in (0.9, 0.338):  # the ranges overlap, or touch as they are written
         values["rows"][LSTM]["milliseconds_spread"] = [0.19, high]
-        assert Verdict(Results(values)).cheapest is None
+        assert Verdict(Results(values)).fastest is None
 
 
 def test_a_counted_model_that_is_best_is_told_with_the_best_trained_one() -> None:
@@ -260,9 +260,9 @@ def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:
     rows = {layer: {"milliseconds_per_token": at, "milliseconds_spread": ends} for layer, (at, ends) in times.items()}
     values = changed(**rows)
     with_metric(values, TIED, ngram=8.0, transformer=8.1, lstm=8.2)
-    assert Verdict(Results(values)).cheapest is None
+    assert Verdict(Results(values)).fastest is None
     values["rows"][TRANSFORMER]["milliseconds_spread"] = [1.9, 3.0]
-    assert Verdict(Results(values)).cheapest.layer == "ngram"
+    assert Verdict(Results(values)).fastest.layer == "ngram"
 
 
 @pytest.mark.parametrize(("threads", "others", "disturbed"), [(1, 0.9, False), (1, 1.3, True), (2, 0.3, True)])

@@ -44,7 +44,7 @@ class Verdict:
         is_counted_best: whether a model that is not trained by steps is better than every other one, by tests.
         cost: of the best row, as the end of a sentence.
         equal_names, tied_names: of ``equals``, and of those beside the best row.
-        cheapest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
+        fastest: that of ``equals`` with the least time of a token, if the ranges of repetitions tell it from the
             others, with its cost if that is not told already.
         setup: what was compared on what.
     """
@@ -67,9 +67,9 @@ class Verdict:
         self.is_below_simplest = self.best is not None and self.best.layer in chain(*_below_simplest(results))
         self.wins = "is the best of them" if self.is_below_simplest else "wins"
         self.cost = "" if self.best is None else _cost_text(self.best)
-        self.cheapest = _cheapest(self.equals)
-        is_other = self.cheapest is not self.best
-        self.cheapest_cost = f", {_token_text(self.cheapest)}" if self.cheapest and is_other else ""
+        self.fastest = _fastest(self.equals)
+        is_other = self.fastest is not self.best
+        self.fastest_cost = f", {_token_text(self.fastest)}" if self.fastest and is_other else ""
         ties = self.equals, self.equals[1:]
         self.equal_names, self.tied_names = (listed([row.layer for row in rows]) for rows in ties)
 
@@ -112,10 +112,10 @@ HEADLINE: Sequence[Statement[Verdict]] = (
         lambda v: v.is_equal_budget and len(v.equals) == 1 and not v.is_decided and v.others > 0,
         "It was tested against {worse} of the {others} others.",
     ),
-    Statement(lambda v: v.cheapest is not None, "Fastest of these: {cheapest.layer}{cheapest_cost}."),
+    Statement(lambda v: v.fastest is not None, "Fastest of these: {fastest.layer}{fastest_cost}."),
     Statement(lambda v: v.best is not None, "Measured with {setup.seeds} on {setup.measured}."),
 )
-"""Who wins, by how much, at what cost: one of the first eight; after a tie, which of the equals is cheapest."""
+"""Whether anything was learned; who wins (one of the next eight); which of the equals is fastest; measured on what."""
 
 CONSOLE: Sequence[tuple[str, Statement[Verdict]]] = (
     ("best", Statement(lambda v: v.best is not None, "{best.title}  {best_value}")),
@@ -141,7 +141,7 @@ def is_equal_budget(results: Results) -> bool:
     return results.spent is None or results.spent.is_equal or len(results.trained) < 2
 
 
-def _cheapest(equals: Sequence[ResultRow]) -> ResultRow | None:
+def _fastest(equals: Sequence[ResultRow]) -> ResultRow | None:
     known = [row for row in equals if row.milliseconds_spread]
     known.sort(key=lambda row: row.milliseconds_per_token or 0.0)
     if len(known) < max(2, len(equals)) or not same_conditions(known):
