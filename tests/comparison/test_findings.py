@@ -254,7 +254,7 @@ def test_a_counted_model_that_is_tied_with_another_one_does_not_win() -> None:
     assert len(told(HEADLINE[:8], found)) == 1
 
 
-def test_the_cheapest_of_equals_is_cheaper_than_each_of_them() -> None:
+def test_the_fastest_of_equals_is_faster_than_each_of_them() -> None:
     """The second one has a narrow range, and a third one a wide one."""
     times = {"ngram": (1.0, [0.9, 1.1]), "lstm": (1.5, [1.4, 1.6]), "transformer": (2.0, [1.0, 3.0])}
     rows = {layer: {"milliseconds_per_token": at, "milliseconds_spread": ends} for layer, (at, ends) in times.items()}
