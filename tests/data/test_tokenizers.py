@@ -37,13 +37,14 @@ def test_the_training_text_comes_back(tokenizer: Tokenizer) -> None:
     assert ids.max() < tokenizer.vocabulary_size
 
 
-@given(st.text().filter(lambda text: "bytes:" not in text), st.sets(st.integers(1, 40)))
+# The dot stands for the first bytes of a character, so a text that has one of its own cannot be told from them.
+@given(st.text().filter(lambda text: "bytes:" not in text and "·" not in text), st.sets(st.integers(1, 40)))
 def test_characters_stand_where_their_last_byte_is(text: str, ends: set[int]) -> None:
     raw, cuts = text.encode(), [0, *sorted(ends), 10**6]
     names = whole_characters(name_of_bytes(raw[start:end]) for start, end in itertools.pairwise(cuts))
     ends_whole = [raw[:end].decode(errors="ignore") for end in cuts[1:]]
     for name, before, now in zip(names, ["", *ends_whole], ends_whole, strict=False):
-        assert name.removesuffix("·") == now[len(before) :].removesuffix("·")
+        assert name.removesuffix("·") == now[len(before) :]
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", ""], TEXT.split("\n"), [" a  b\t", "<unk>", "zzz \0 z", "\r"]])
