@@ -1,0 +1,119 @@
+"""Solve the two classic tests of long memory: the adding problem over 600 steps, and copying over 1,000 steps.
+
+    python benchmarks/long_memory.py adding [--layers gru,lstm] [--seeds 1,2,3] [--keep FILE]
+    python benchmarks/long_memory.py copy [--layers convolution]
+
+Both are those of Bai, Kolter and Koltun 2018 (arXiv:1803.01271), with new inputs at every step. A model is a linear
+embedding, one `seriatim.layer` and a linear output, trained with Adam until the loss on 2,000 inputs that it has not
+seen is below the goal, or for the given number of steps.
+
+- adding: the inputs are 600 pairs of a uniform number and a mark; two numbers are marked, one in each half. The answer
+  is their sum, and the loss the mean squared error: 1/6, about 0.167, if the answer is always 1.
+- copy: ten symbols of eight kinds, 1,000 blanks from a start mark on, and ten places where the symbols must be written
+  again. The loss is the mean cross-entropy (nats) of all 1,020 places: 10 ln 8 / 1,020 = 0.0204 if they are guessed.
+"""
+
+import argparse
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import seriatim
+
+KINDS = 8
+SIZES = {"adding": 600, "copy": 1000}
+GOAL = 1e-4
+PUBLISHED = {
+    "adding": {"LSTM": 0.164, "GRU": 5.3e-5, "tanh RNN": 0.177, "TCN": 5.8e-5},
+    "copy": {"LSTM": 0.0204, "GRU": 0.0197, "tanh RNN": 0.0202, "TCN": 3.5e-5},
+}
+SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
+    ("adding", "gru"): {"width": 128, "rate": 2e-3, "options": {}},
+    ("adding", "lstm"): {"width": 128, "rate": 2e-3, "options": {"forget_bias": 6.0}},
+    ("copy", "convolution"): {"width": 24, "rate": 2e-3, "options": {"kernel_size": 8, "depth": 8}},
+}
+"""The width, the learning rate and the options of each layer, chosen on inputs of other seeds."""
+
+
+class Model(nn.Module):
+    """A layer between two linear maps."""
+
+    def __init__(self, layer: str, inputs: int, outputs: int, width: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(inputs, width)
+        self.layer = seriatim.layer(layer, width, width, **options)
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.output(self.layer(self.embedding(inputs))[0])
+
+
+def adding(rows: int, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return inputs ``(rows, steps, 2)`` and sums ``(rows,)``."""
+    numbers = torch.rand(rows, steps, generator=generator)
+    half = steps // 2
+    places = torch.randint(half, (rows, 2), generator=generator) + torch.tensor([0, half])
+    marks = torch.zeros(rows, steps).scatter_(1, places, 1.0)
+    return torch.stack([numbers, marks], 2), (numbers * marks).sum(1)
+
+
+def copy(rows: int, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return one-hot inputs ``(rows, steps + 20, 10)`` and symbols to write ``(rows, steps + 20)``; 0 is the blank."""
+    symbols = torch.randint(1, KINDS + 1, (rows, 10), generator=generator)
+    inputs, answers = torch.zeros(2, rows, steps + 20, dtype=torch.long)
+    inputs[:, :10], answers[:, -10:] = symbols, symbols
+    inputs[:, -11:] = KINDS + 1  # from here on the symbols are to be written
+    return nn.functional.one_hot(inputs, KINDS + 2).float(), answers
+
+
+def loss_of(task: str, model: nn.Module, inputs: Tensor, answers: Tensor) -> Tensor:
+    outputs = model(inputs)
+    if task == "adding":
+        return nn.functional.mse_loss(outputs[:, -1, 0], answers)
+    return nn.functional.cross_entropy(outputs.flatten(0, 1), answers.flatten())
+
+
+def solve(task: str, layer: str, seed: int, most: int, every: int = 250) -> dict[str, Any]:
+    """Train a model; return its loss on unseen inputs, its steps, seconds and parameters."""
+    torch.manual_seed(seed)
+    setting, make = SETTINGS[task, layer], adding if task == "adding" else copy
+    sizes = (2, 1) if task == "adding" else (KINDS + 2, KINDS + 1)
+    model = Model(layer, *sizes, setting["width"], setting["options"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=setting["rate"])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, most)
+    generator = torch.Generator().manual_seed(seed)
+    tests = [make(100, SIZES[task], torch.Generator().manual_seed(10_000 + i)) for i in range(20)]
+    begin, found = time.perf_counter(), float("nan")
+    for step in range(1, most + 1):
+        loss = loss_of(task, model, *make(32, SIZES[task], generator))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % every == 0 or step == most:
+            with torch.no_grad():
+                found = float(torch.stack([loss_of(task, model, *test) for test in tests]).mean())
+            print(
+                f"{task} {layer} seed {seed} step {step}: {found:.2e} {time.perf_counter() - begin:.0f} s", flush=True
+            )
+    return {
+        "loss": found,
+        "steps": step,
+        "seconds": round(time.perf_counter() - begin),
+        "parameters": sum(one.numel() for one in model.parameters()),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=["adding", "copy"])
+    parser.add_argument("--layers")
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--steps", type=int, default=6000)
+    arguments = parser.parse_args()
+    for layer in arguments.layers.split(","):
+        for seed in map(int, arguments.seeds.split(",")):
+            print(solve(arguments.task, layer, seed, arguments.steps))

@@ -1,0 +1,145 @@
+"""Put the figures of papers beside those of the plain command, on the same corpus with the same split.
+
+    python benchmarks/published.py NAME --data FOLDER --keep FOLDER [--seeds 1,2,3] [--only PART,PART] [--record]
+
+NAME is a row of the table: one corpus, one configuration. "Plain" is `seriatim train` without options; what a row sets
+beside that stands in its record. The figures are those of `seriatim evaluate` on the test part, on which nothing was
+chosen. A row of several parts (languages, folds) has the mean over them. Every training takes one process and one
+thread, unless OMP_NUM_THREADS says otherwise; runs are kept in the folder of `--keep`, so that the script can be
+interrupted, and be called for a few parts at a time. `--record` needs all of them.
+
+The spread is the standard deviation of single runs over the seeds. Several runs that answer together, by the mean of
+their probabilities, stand in a row of their own.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import published_labels
+import published_pairs
+import published_texts
+import record
+from published_row import Part, Row
+
+ROWS: dict[str, Row] = {**published_pairs.ROWS, **published_labels.ROWS, **published_texts.ROWS}
+
+
+def seriatim(*arguments: str) -> str:
+    """Run the command, and return what it prints; end the script with its error."""
+    done = subprocess.run([sys.executable, "-m", "seriatim", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr.strip().splitlines()[-1])
+    return done.stdout
+
+
+def train(row: Row, part: Part, seed: int, out: Path) -> None:
+    """Train a run, unless it is there."""
+    if (out / "minutes.json").exists():
+        return
+    begin = time.perf_counter()
+    seriatim("train", row.task, *part.arguments(), *row.options, "--seed", str(seed), "--out", str(out), "--overwrite")
+    minutes = (time.perf_counter() - begin) / 60
+    (out / "minutes.json").write_text(json.dumps(round(minutes, 1)), encoding="utf-8")
+
+
+def evaluate(runs: list[Path], row: Row, part: Part) -> float:
+    """Return the metric of one run, or of several that answer together, on the test part."""
+    name = ",".join(map(str, runs))
+    kept = runs[0] / f"test-{len(runs)}.json"
+    if not kept.exists():
+        kept.write_text(seriatim("evaluate", name, "--data", str(part.test), "--json"), encoding="utf-8")
+    return float(json.loads(kept.read_text(encoding="utf-8"))[row.metric]) * row.scale
+
+
+def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[str, Any]:
+    """Train and evaluate all parts with all seeds; return the figures, and print each as it comes."""
+    single: dict[str, list[float]] = {part.name: [] for part in parts}
+    together: dict[str, float] = {}
+    minutes, parameters = [], []
+    for seed in seeds:
+        for part in parts:
+            out = keep / f"{part.name}-{seed}"
+            train(row, part, seed, out)
+            single[part.name].append(evaluate([out], row, part))
+            minutes.append(json.loads((out / "minutes.json").read_text(encoding="utf-8")))
+            parameters.append(json.loads((out / "summary.json").read_text(encoding="utf-8"))["parameters"])
+            print(f"{part.name}, seed {seed}: {single[part.name][-1]:.2f}, {minutes[-1]} minutes", flush=True)
+    if row.asked_together is not None and len(seeds) >= 3:
+        for part in parts:
+            together[part.name] = evaluate([keep / f"{part.name}-{seed}" for seed in seeds[:3]], row, part)
+    means = [statistics.fmean(found) for found in zip(*single.values(), strict=True)]
+    return {
+        "parts": single,
+        "seeds": means,
+        "mean": statistics.fmean(means),
+        "spread": statistics.stdev(means) if len(means) > 1 else None,
+        "together": together,
+        "together_mean": statistics.fmean(together.values()) if together else None,
+        "minutes": statistics.fmean(minutes),
+        "parameters": round(statistics.fmean(parameters)),
+    }
+
+
+def table(row: Row, found: dict[str, Any]) -> list[list[str]]:
+    """Return the published figures and ours as rows of a table."""
+    spread = "" if found["spread"] is None else f" ± {found['spread']:.2f}"
+    runs = f"mean of {len(found['seeds'])} seeds"
+    rows = [["", row.title, "", "parameters", "minutes"]]
+    rows += [[name, f"{value:g}", "", "", ""] for name, value in row.published.items()]
+    ours = f"{found['mean']:.2f}{spread}"
+    rows.append([row.name, f"**{ours}**", runs, f"{found['parameters']:,}", f"{found['minutes']:.0f}"])
+    if found["together_mean"] is not None:
+        rows.append([f"{row.name}, three runs together", f"**{found['together_mean']:.2f}**", "one ensemble", "", ""])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=sorted(ROWS))
+    parser.add_argument("--data", type=Path, required=True, help="a folder with one folder for each corpus")
+    parser.add_argument("--keep", type=Path, required=True, help="a folder for the runs")
+    parser.add_argument("--seeds", help="numbers separated by commas (default: those of the row)")
+    parser.add_argument("--only", help="parts of the row, separated by commas")
+    parser.add_argument("--record", action="store_true", help="write the record")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    row = ROWS[arguments.name]
+    seeds = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else list(row.seeds)
+    keep = arguments.keep / arguments.name
+    (keep / "data").mkdir(parents=True, exist_ok=True)
+    try:
+        parts = row.parts(arguments.data, keep / "data")
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}; --data needs the folder that has the corpus of {arguments.name}")
+    if arguments.only:
+        parts = [part for part in parts if part.name in arguments.only.split(",")]
+    found = measure(row, parts, seeds, keep)
+    rows = table(row, found)
+    for line in rows:
+        print(" | ".join(line))
+    if arguments.record:
+        claims = {f"{row.name}: {row.title} {row.sign} {row.asked:g}": row.reaches(found["mean"], row.asked)}
+        if row.asked_together is not None:
+            claim = f"three runs together: {row.title} {row.sign} {row.asked_together:g}"
+            claims[claim] = row.reaches(found["together_mean"], row.asked_together)
+        settings = {part.name: config_of(keep / f"{part.name}-{seeds[0]}") for part in parts[:1]}
+        record.save(f"published-{arguments.name}", claims=claims, settings=settings, figures=found, tables=[rows])
+
+
+def config_of(run: Path) -> dict[str, Any]:
+    """Return all settings of a run, the names of its files left out."""
+    import seriatim as library
+
+    config = library.load(run).config
+    return dict(config.model_dump(exclude={"out": True, "data": {"train", "valid", "test"}}))
+
+
+if __name__ == "__main__":
+    main()
