@@ -14,17 +14,16 @@ from starlette.requests import ClientDisconnect, Request
 
 from seriatim.core.errors import InputError
 from seriatim.serving.json_bodies import (
-    MAX_DEPTH,
     BodyLimits,
     HttpError,
     as_http_error,
-    depth,
     error_body,
     parse_json,
     read_body,
     read_request,
     validate,
 )
+from seriatim.serving.schemas import FailFast
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
@@ -61,16 +60,6 @@ def test_anything_else_is_refused(data: bytes) -> None:
     assert value == expected if error is None else error.status == 400
 
 
-@given(VALUES)
-@settings(max_examples=30, deadline=None)
-def test_depth_is_that_of_the_value(value: object) -> None:
-    def levels(value: object) -> int:
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-        return 0 if parts is None else 1 + max(map(levels, parts), default=0)
-
-    assert depth(json.dumps(value).encode()) == levels(value)
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -79,18 +68,15 @@ def test_depth_is_that_of_the_value(value: object) -> None:
         (b"[]", "the body must be a JSON object"),
         (b'{"a": NaN}', "the body has NaN, which is not JSON"),
         (b'{"a": -Infinity}', "the body has -Infinity, which is not JSON"),
-        (b'{"a": 1e999}', "the body has the number '1e999', which is too large"),
-        (b'{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}', "the body has the duplicate name 'c' in an object"),
-        (b'{"a": %s}' % (b"9" * 5000), "the body has an integer of 5,000 digits; use at most 100"),
-        (b'{"a": "\\ud800"}', r"the body has '\ud800', which is not Unicode text"),
-        (b'{"a": [{"\\uDFFF": 1}]}', r"the body has '\udfff', which is not Unicode text"),
-        (b'\xef\xbb\xbf{"a": 1}', "the body begins with a byte order mark"),
+        (b'{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}', "the body cannot be read: duplicate field 'c'"),
+        (b'{"a": %s}' % (b"9" * 5000), "the body cannot be read: Exceeds the limit (4300 digits)"),
+        (b'\xef\xbb\xbf{"a": 1}', "the body is not JSON: unexpected UTF-8 BOM"),
         (b'{"a": "\xff"}', "the body is not UTF-8: byte 7 is invalid"),
         ('{"a": 1}'.encode("utf-16"), "the body is not UTF-8: byte 0 is invalid"),
         (b'{"a": 1,}', "the body is not JSON: "),
         (b'{"a": 1}\n{"b": 2}', "the body is not JSON: extra data, at line 2, column 1"),
         (b'{"a": "\x00"}', "the body is not JSON: invalid control character"),
-        (b'{"a":' * 33 + b"1" + b"}" * 33, "the body has lists and objects more than 32 deep"),
+        (b'{"a":' * 2000 + b"1" + b"}" * 2000, "the body cannot be read: maximum recursion depth exceeded"),
     ],
 )
 def test_refusals(data: bytes, message: str) -> None:
@@ -102,7 +88,7 @@ def test_refusals(data: bytes, message: str) -> None:
 
 def test_pairs_of_surrogates_and_deep_documents_are_accepted() -> None:
     assert parse_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
-    assert parse_json(b'{"a": %s}' % (b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1)))
+    assert parse_json(b'{"a": %s}' % (b"[" * 100 + b"]" * 100))
     assert parse_json(b'{"a": "%s"}' % (b"[" * 1000)) == {"a": "[" * 1000}
     assert parse_json(b'{"a": "\\"%s"}' % (b"[" * 1000)) == {"a": '"' + "[" * 1000}
 
@@ -138,7 +124,7 @@ class Example(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    prompt: str | list[str] | list[int] | list[list[int]] = ""
+    prompt: str | FailFast[str] | FailFast[int] | FailFast[FailFast[int]] = ""
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     top_p: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -221,6 +207,22 @@ def test_messages(body: dict[str, object], message: str) -> None:
     assert error.message.startswith(error.param) or "\x1b" in error.param
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"prompt": "\\ud800"}', "invalid JSON: unexpected end of hex escape"),
+        (b'{"prompt": [{"\\uDFFF": 1}]}', "invalid JSON: "),
+        (b'{"prompt": %s}' % (b"[" * 500 + b"]" * 500), "invalid JSON: recursion limit exceeded"),
+        (b'{"temperature": 1e999}', "temperature: must be at most 2, got inf"),
+    ],
+)
+def test_what_only_pydantic_refuses(data: bytes, message: str) -> None:
+    with pytest.raises(HttpError) as caught:
+        validate(data, Example)
+    assert caught.value.status == 400
+    assert caught.value.message.startswith(message)
+
+
 def test_missing_fields() -> None:
     with pytest.raises(HttpError, match="input: is required; add it"):
         validate(b"{}", Needed)
@@ -243,8 +245,8 @@ def test_very_many_problems_take_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 50_000_000
     finally:
         tracemalloc.stop()
-    with pytest.raises(HttpError, match="many values of a wrong type"):
-        validate(json.dumps({"prompt": [1] * 100 + [None] * 300}).encode(), Example)
+    with pytest.raises(HttpError, match="has 300 wrong values or unknown fields"):
+        validate(json.dumps(dict.fromkeys(map(str, range(300)))).encode(), Example)
 
 
 def request(pieces: list[bytes | float | None], **headers: str) -> Request:

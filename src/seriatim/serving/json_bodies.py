@@ -6,13 +6,10 @@ Errors have the form of OpenAI's: one line that says what is wrong and what to d
 import asyncio
 import json
 import logging
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate, islice
 from typing import TypeVar
 
 from fastapi.routing import APIRoute, APIRouter
@@ -23,8 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..core.errors import InputError, RangeError, is_out_of_memory, is_text, nearest, shown
-from ..storage.files import json_line
+from ..core.errors import InputError, RangeError, is_out_of_memory, nearest, shown
+from ..storage.files import json_line, unique_fields
 from .schemas import Error
 
 # Errors
@@ -165,14 +162,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Path = tuple[str | int, ...]
 # Bodies
 
-MAX_DEPTH = 32
-"""The number of lists and objects that may lie within one another."""
-MAX_DIGITS = 100
-"""The number of digits of an integer; converting takes time that is quadratic in it."""
 MAX_PROBLEMS = 200
-"""The number of problems up to which pydantic's report is converted; a list of a million wrong items has a million."""
-SAMPLE = 20
-"""The number of items of each list and object that are validated again to explain so many problems."""
+"""The number of problems up to which pydantic's report is converted; an object of many wrong values has as many."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +233,7 @@ async def read_request(request: Request, model: type[Model], limits: BodyLimits)
     """Return the JSON body of a request as an instance of ``model``.
 
     Values are validated strictly: ``"5"`` is no number, and ``true`` is no integer, but ``1`` is a number. Lists of
-    ``model`` should have a maximal length. Its ``extra`` should be "forbid".
+    ``model`` should fail fast or have a maximal length. Its ``extra`` should be "forbid".
 
     Raises:
         HttpError: 400 for a body that is not such an object, 408, 413 or 415 (see `read_body`), or 415 if the content
@@ -256,15 +247,18 @@ async def read_request(request: Request, model: type[Model], limits: BodyLimits)
 
 
 def validate(data: bytes, model: type[Model]) -> Model:
-    """Return a JSON body as an instance of ``model``; raise HttpError with status 400 if it is none."""
+    """Return a JSON body as an instance of ``model``; raise HttpError with status 400 if it is none.
+
+    Pydantic's parser, unlike Python's, also refuses halves of surrogate pairs, which no UTF-8 text can hold.
+    """
     value = parse_json(data)
     try:
         # From JSON rather than from ``value``, because lists then are tuples or sets where the model says so.
         return model.model_validate_json(data, strict=True)
     except ValidationError as error:
-        if error.error_count() <= MAX_PROBLEMS:
-            raise explain_problems(error, value, model) from None
-    raise _explain_many(value, model)
+        if error.error_count() > MAX_PROBLEMS:
+            raise _refusal(f"has {error.error_count():,} wrong values or unknown fields; check its objects") from None
+        raise explain_problems(error, value, model) from None
 
 
 def check_content_type(request: Request, expected: str = "application/json") -> None:
@@ -321,98 +315,41 @@ def _too_large(limit: int) -> HttpError:
 
 # Strict JSON
 
-STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A string in JSON, or the rest of the text after a quotation mark without an end, so that a scan is linear."""
-NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-
 
 def parse_json(data: bytes) -> dict[str, object]:
     """Return the JSON object that a request contains.
 
-    Only texts with one meaning are accepted: UTF-8 without a byte order mark, no duplicate names in an object, no NaN
-    or infinity (also not as ``1e999``), and no halves of surrogate pairs, which no UTF-8 text can hold. Lists and
-    objects lie at most ``MAX_DEPTH`` deep within one another, which is checked before the parser, whose recursion
-    would follow them; integers have at most ``MAX_DIGITS`` digits.
+    Only texts with one meaning are accepted: UTF-8 without a byte order mark, no duplicate names in an object, and no
+    NaN or infinity. The parser limits the depth of lists and objects, and the digits of integers.
 
     Raises:
         HttpError: With status 400, if the text is not such an object.
     """
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise _refusal("begins with a byte order mark; send UTF-8 without one")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _refusal(f"is not UTF-8: byte {error.start:,} is invalid; encode the text as UTF-8") from None
     if not text.strip(" \t\r\n"):
         raise _refusal("is empty; send a JSON object")
-
-    # The depth comes first, because the parser follows it by recursion.
-    if depth(data) > MAX_DEPTH:
-        raise _refusal(f"has lists and objects more than {MAX_DEPTH} deep within one another; use fewer levels")
     try:
-        value: object = DECODER.decode(text)
+        value: object = json.loads(text, object_pairs_hook=unique_fields, parse_constant=_constant)
     except json.JSONDecodeError as error:
         reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
         raise _refusal(f"is not JSON: {reason}, at line {error.lineno:,}, column {error.colno:,}") from None
+    except (ValueError, RecursionError) as error:  # a name twice, thousands of digits or of levels
+        raise _refusal(f"cannot be read: {str(error).partition(';')[0]}") from None
     if not isinstance(value, dict):
         raise _refusal('must be a JSON object, like {"model": "name"}')
-    if b"\\u" in data:  # only an escape can spell half of a surrogate pair
-        _check_surrogates(value)
     return value
-
-
-def depth(data: bytes) -> int:
-    """Return how deep the lists and objects of a JSON text lie within one another, without recursion."""
-    brackets = STRING.sub(b"", data).translate(None, NOT_BRACKETS)
-    return max(accumulate(map(STEPS.__getitem__, brackets)), default=0)
 
 
 def _refusal(reason: str) -> HttpError:
     return HttpError(400, f"the body {reason}")
 
 
-def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise _refusal(f"has the duplicate name {shown(name)} in an object; send each name once")
-    return value
-
-
-def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > MAX_DIGITS:
-        raise _refusal(f"has an integer of {len(digits):,} digits; use at most {MAX_DIGITS}")
-    return int(digits)
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _refusal(f"has the number {shown(digits)}, which is too large; use at most 1e308")
-    return value
-
-
 def _constant(name: str) -> float:
     raise _refusal(f"has {name}, which is not JSON; use a finite number or null")
 
-
-def _check_surrogates(value: object) -> None:
-    waiting = [value]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, dict):
-            waiting += inner.keys()
-            waiting += inner.values()
-        elif isinstance(inner, list):
-            waiting += inner
-        elif isinstance(inner, str) and not is_text(inner):
-            raise _refusal(f"has {shown(inner)}, which is not Unicode text; remove its single surrogate characters")
-
-
-DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
-)
 
 # Problems of fields
 
@@ -545,24 +482,3 @@ def json_shown(value: object) -> str:
 
 def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _explain_many(value: dict[str, object], model: type[Model]) -> HttpError:
-    """Explain a body with very many problems by those of the first items of its lists and objects."""
-    unknown = islice((name for name in value if name not in model.model_fields), SAMPLE)
-    names = [*(name for name in model.model_fields if name in value), *unknown]
-    sample = {name: _sample(value[name]) for name in names}
-    try:
-        model.model_validate_json(json.dumps(sample), strict=True)
-    except ValidationError as error:
-        return explain_problems(error, sample, model)
-    return HttpError(400, f"the body has many values of a wrong type after the first {SAMPLE} of a list; check them")
-
-
-def _sample(value: object) -> object:
-    """Return the first items of every list and object; the recursion is bounded by the depth of parsed JSON."""
-    if isinstance(value, list):
-        return [_sample(item) for item in value[:SAMPLE]]
-    if isinstance(value, dict):
-        return {name: _sample(item) for name, item in islice(value.items(), SAMPLE)}
-    return value

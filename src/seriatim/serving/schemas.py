@@ -3,7 +3,7 @@
 The fields of completions are those of OpenAI's interface, and the settings of generation that only Seriatim has.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, create_model
 
@@ -17,6 +17,9 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 NumAlternatives = Annotated[int, Field(ge=0, le=20)]
 Penalty = Annotated[float, Field(allow_inf_nan=False, ge=-100, le=100)]
 Probability = Annotated[float, Field(gt=0, le=1)]
+Item = TypeVar("Item")
+FailFast = Annotated[list[Item], Field(fail_fast=True)]
+"""A list of which only the first wrong item is reported: one of a million has a million."""
 
 
 class RequestFields(BaseModel):
@@ -40,7 +43,7 @@ class StreamOptions(BaseModel):
 class CompletionRequest(RequestFields):
     """Texts to generate. A field that is null has its default."""
 
-    prompt: str | list[str] | list[TokenId] | list[list[TokenId]] | None = ""
+    prompt: str | FailFast[str] | FailFast[TokenId] | FailFast[FailFast[TokenId]] | None = ""
     """The beginning of the text, or of several texts, as strings or as token ids."""
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     """The largest number of tokens of a text (default: 16). 0 only reads the prompt."""
@@ -89,7 +92,7 @@ class CompletionRequest(RequestFields):
 class ScoreRequest(RequestFields):
     """Texts to score."""
 
-    input: str | list[str]
+    input: str | FailFast[str]
     """The text, or several."""
     top_logprobs: NumAlternatives = 0
     """The number of most likely tokens to return for each token."""
@@ -114,7 +117,7 @@ class InspectRequest(RequestFields):
 class AnswerRequest(RequestFields):
     """Inputs to answer. Each model has further settings, which `/v1/models` lists."""
 
-    input: str | list[str | list[str]]
+    input: str | FailFast[str | FailFast[str]]
     """The text, or several; for taggers, a text may also be a list of words."""
 
 
