@@ -10,11 +10,14 @@ decays and no logarithms, so that decays may be zero, negative or complex.
 """
 
 import math
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..recurrence.deferred_gradients import Context as Context
+Context: TypeAlias = Any
+"""The context of a `torch.autograd.Function`; PyTorch does not declare its attributes."""
+
 
 WIDE = 8192
 """The elements of a step from which a loop over single steps is as fast as one over chunks (measured on a CPU)."""

@@ -47,7 +47,6 @@ from ..core.state import OutputsAndState, State, select_state, state_leaves
 from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
 from ..recurrence.conditions import functional_step
-from ..recurrence.deferred_gradients import ProductsAfter
 from ..recurrence.fast_path import run_sequence, run_step
 from .recurrent_decoder import MakeLayer, RecurrentDecoder, linear
 
@@ -349,9 +348,8 @@ class AttentionDecoder(RecurrentDecoder):
         if 0 in (rows, time):
             return inputs.new_zeros(rows, time, self.output_size), inputs.new_zeros(rows, time, memory_time), state
         memory, start = Memory.of(state), state[:3]
-        with ProductsAfter():
-            found = self.form.at_once(self, inputs, start, memory, lengths)
-            found = self.run(inputs, start, memory, lengths) if found is None else found
+        found = self.form.at_once(self, inputs, start, memory, lengths)
+        found = self.run(inputs, start, memory, lengths) if found is None else found
         features, weights, (layer, before, last) = found
         outputs, weights = (zero_padding(values, lengths) for values in (self.form.finish(self, features), weights))
         return outputs, weights, state._replace(layer=layer, before=before, weights=last)

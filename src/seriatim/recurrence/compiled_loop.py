@@ -7,6 +7,7 @@ gradients of the entries of a memory are products after the loop, too; only that
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ from ..compiler.operators import columns, evaluate
 from ..compiler.program import Group, Kernel, MatrixGradient, plan_loop
 from ..compiler.recorder import Traced
 from ..core.state import state_leaves
-from .deferred_gradients import Context
 from .packing import SequencePacking
 
 WORTH_SHARING = 400_000
@@ -200,7 +200,7 @@ class _LoopFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Context, loop: CompiledLoop, packing: SequencePacking, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, loop: CompiledLoop, packing: SequencePacking, *tensors: Tensor) -> tuple[Tensor, ...]:
         plan, like = loop.program, tensors[0]
         storage = dict(zip(loop.arguments, tensors, strict=True))
 
@@ -228,7 +228,7 @@ class _LoopFunction(torch.autograd.Function):
         return (outputs[packing.batch :] if plan.output.rows == "after" else outputs), *ends
 
     @staticmethod
-    def backward(ctx: Context, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
