@@ -3,14 +3,14 @@
 import os
 import tempfile
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from ...processes.executors import ThreadExecutor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,14 +24,9 @@ def map_in_order(
     Threads suffice because NumPy releases the interpreter lock while it computes. None means as many as PyTorch has.
     """
     threads = threads or torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    with ThreadExecutor(threads) as pool:
+        pool.ahead = threads
+        yield from pool.map_in_order(function, items)
 
 
 def run_for_all(function: Callable[[Item], None], items: Iterable[Item]) -> None:
