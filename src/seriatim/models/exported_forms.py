@@ -190,14 +190,14 @@ def label_forms(model: Classifier) -> ExportedModel:
     """Return the logits of the labels of some texts."""
     inputs, sizes = _tokens(spelled=model.characters is not None)
     form = ExportedForm("sequence", _Labels(model), inputs, sizes, ["logits"])
-    return ExportedModel([form], "classify", _spelled(model))
+    return ExportedModel([form], "label", _spelled(model))
 
 
 def tag_forms(model: Tagger) -> ExportedModel:
     """Return the scores of the tags of some sentences, and the best tags."""
     inputs, sizes = _tokens(spelled=model.characters is not None)
     form = ExportedForm("sequence", _Tags(model), inputs, sizes, ["scores", "tags"])
-    return ExportedModel([form], "tag", _spelled(model))
+    return ExportedModel([form], "label", _spelled(model))
 
 
 def _tokens(*, spelled: bool) -> tuple[dict[str, Tensor], list[Sizes]]:
