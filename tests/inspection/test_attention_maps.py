@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import seriatim
 from seriatim.compiler.module_cache import HOOKS
-from seriatim.inspection.attention_maps import attention_maps, attention_weights, recorded_attention
+from seriatim.inspection.attention_maps import attention_maps, recorded_attention, weights_of_fused
 from seriatim.recurrence import uncompiled
 
 from ..conftest import randn, small_config
@@ -62,7 +62,7 @@ def test_weights_reproduce_the_fused_function(heads: int) -> None:
     ):
         given = (queries, keys, values)
         expected = F.scaled_dot_product_attention(*given, enable_gqa=heads == 1, **settings)
-        weights = attention_weights(*given, enable_gqa=heads == 1, **settings)
+        weights = weights_of_fused(*given, enable_gqa=heads == 1, **settings)
         torch.testing.assert_close(weights @ values, expected)
 
 

@@ -4,7 +4,6 @@ All attention layers call torch's fused attention function or a softmax of score
 a model reads. The fused function does not return weights, so they are computed again from its arguments.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 from ..core.contract import MemoryLayer
 from ..core.errors import NotSupportedError, RangeError
 from ..evaluation.token_scores import visible
+from ..layers.scoring import Dot, attention_weights
 from ..pages.chart import HeatMap
 from ..pages.page import Folded, PageBlock, Prose
 from ..recurrence import uncompiled
@@ -129,7 +129,7 @@ class _WeightRecorder(CallRecorder):
     def observe(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords, result: Tensor) -> None:
         """Record weights ``(batch, queries, keys)`` or ``(batch, heads, queries, keys)``; ignore other shapes."""
         if func is F.scaled_dot_product_attention:
-            result = attention_weights(*args, **kwargs)
+            result = weights_of_fused(*args, **kwargs)
         elif func not in SOFTMAXES:
             return
         if self.running and result.dim() in (3, 4):
@@ -137,7 +137,7 @@ class _WeightRecorder(CallRecorder):
             self.weights[self.running[-1]].append(heads.detach().float().cpu())
 
 
-def attention_weights(
+def weights_of_fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -150,12 +150,8 @@ def attention_weights(
     """Return the weights ``(..., queries, keys)`` of `torch.nn.functional.scaled_dot_product_attention`."""
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
-    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return torch.softmax(scores, dim=-1)
+    score = Dot(query.shape[-1] ** -0.5 if scale is None else scale)
+    return attention_weights(score, query, key, mask=attn_mask, causal=is_causal)
 
 
 def _map(primitive: PrimitiveLayer, weights: Tensor, example: Example) -> AttentionMap:
