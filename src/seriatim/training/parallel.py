@@ -37,7 +37,7 @@ from ..storage.written_folders import RUN, is_run, latest_folder, record, remove
 from ..tasks.task import Objective, TaskBatch
 from ..version import __version__
 from .run_files import has_begun, read_config
-from .settle import Settled
+from .settle import Settled, by_dotted_name
 
 
 def require_equal(settled: Settled, ranks: Ranks) -> None:
@@ -45,7 +45,7 @@ def require_equal(settled: Settled, ranks: Ranks) -> None:
     facts = {
         "seriatim": __version__,
         "torch": torch.__version__,
-        **_flat(settled.config),
+        **by_dotted_name(settled.config),
         "the training text": settled.train.key,
         "the held-out text": None if settled.valid is None else settled.valid.key,
         "the vocabulary": settled.vocabulary.fingerprint(),
@@ -85,14 +85,6 @@ def require_divisible(settled: Settled, model: nn.Module, ranks: Ranks) -> None:
             f"training.batch_size: the largest batch has {sequences} for {ranks.count:,} ranks; start at most "
             f"{largest:,}, or raise training.batch_size"
         )
-
-
-def _flat(config: Config) -> dict[str, object]:
-    """Return the values of a configuration by dotted name, without the folder to write."""
-    flat: dict[str, object] = {}
-    for name, value in config.model_dump(mode="json", exclude={"out"}).items():
-        flat |= {f"{name}.{key}": leaf for key, leaf in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
 
 
 # Restarts by torchrun

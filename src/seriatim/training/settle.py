@@ -219,11 +219,11 @@ class Decisions:
     """Notes which values of a configuration are decided, and why."""
 
     def __init__(self, given: Config) -> None:
-        self.before, self.found = _flat(given), dict[str, Decision]()
+        self.before, self.found = by_dotted_name(given), dict[str, Decision]()
 
     def record(self, config: Config, reason: str) -> Config:
         """Note what changed since the last call, and return the configuration."""
-        after = _flat(config)
+        after = by_dotted_name(config)
         for name in after:
             if after[name] != self.before.get(name):
                 self.found[name] = Decision(name, after[name], reason)
@@ -235,7 +235,7 @@ class Decisions:
         return tuple(self.found.values())
 
 
-def _flat(config: Config) -> dict[str, object]:
+def by_dotted_name(config: Config) -> dict[str, object]:
     """Return the values of a configuration by dotted name; each option of the model has a name of its own."""
     flat: dict[str, object] = {}
     for name, value in config.model_dump(exclude={"out"}).items():
