@@ -26,9 +26,10 @@ from seriatim.inspection.context_section import Reach, bits_and_interval
 from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.mistakes import mistakes_section
 from seriatim.inspection.standing import Standing, below_baseline
-from seriatim.inspection.together import distinct_names, page_name
+from seriatim.inspection.together import page_name
 from seriatim.pages.chart_svg import Drawing
 from seriatim.recurrence import uncompiled
+from seriatim.runs.ensembles import distinct_names
 from seriatim.tasks import explainer as capabilities
 from seriatim.tasks import text_explainer
 from seriatim.tasks.beside_baseline import main_metric

@@ -108,9 +108,9 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def column_names(options: argparse.Namespace) -> tuple[str, str]:
     """Return short names of the two runs, which head the columns; the first may be an ensemble of several."""
-    from ..runs.ensembles import short_names
+    from ..runs.ensembles import distinct_names
 
-    *first, second = short_names([*options.run.split(","), options.other])
+    *first, second = distinct_names([*options.run.split(","), options.other])
     return ",".join(first), second
 
 

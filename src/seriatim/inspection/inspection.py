@@ -15,6 +15,7 @@ from ..layers.outside_code import AllowCode
 from ..models.probabilities import NotFiniteError, naming
 from ..pages.page import Folded, Link, PageBlock, PageSection, Prose, Table, render, write_page
 from ..pages.strip import Lens
+from ..runs.ensembles import distinct_names
 from ..runs.run import Run
 from ..tasks.explainer import NotOfferedError
 from ..training.run_files import PAGE as PAGE_KIND
@@ -30,7 +31,7 @@ from .inspected_run import ALONE, InspectedRun, SectionBody, open_run, prepare
 from .mistakes import mistakes_section
 from .ngram_section import ngrams_section
 from .recording import top_layers
-from .together import PAGE, Inspection, check_together, distinct_names, page_name, write_together
+from .together import PAGE, Inspection, check_together, page_name, write_together
 from .word_order import MAX_PERMUTATIONS, PERMUTATIONS, order_section
 
 NOT_INTERPRETED = "The model is not better than a simpler one, so that what follows explains no ability of it."

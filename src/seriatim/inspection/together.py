@@ -51,16 +51,6 @@ def check_together(runs: Sequence[Run]) -> None:
             raise ConflictError(f"inspect: {first}, and {other}; give runs of one task")
 
 
-def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of folders, with as many of those around them as tell them apart."""
-    parents = [path.absolute().parts[1:] for path in paths]
-    for size in range(1, max(map(len, parents), default=0) + 1):
-        names = ["/".join(parts[-size:]) for parts in parents]
-        if len(set(names)) == len(set(parents)):
-            break
-    return [name if names.index(name) == i else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)]
-
-
 def page_name(names: Sequence[str]) -> str:
     """Return the name of the page on several runs, in the current folder: ``inspect-A-B.html``."""
     return "-".join(["inspect", *(name.replace("/", "-") for name in names)])[:MAX_NAME] + ".html"

@@ -5,6 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -194,7 +195,7 @@ def surprisal_table(
         raise DuplicateError(f"{runs[-1].path}: a run is given twice; give it once")
 
     # A masked model gives another quantity, and its column another name.
-    names = [f"{name}." for name in short_names([run.path for run in runs])] if len(runs) > 1 else [""]
+    names = [f"{name}." for name in distinct_names([run.path for run in runs])] if len(runs) > 1 else [""]
     headings = [f"{name}{column}" for name in names for column in COLUMNS]
     for i, run in enumerate(runs):
         if run.config.task == "mlm":
@@ -213,14 +214,14 @@ def surprisal_table(
             yield [number, index, row[0].text, *(value for unit in row for value in unit[1:])]
 
 
-def short_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the shortest ends of the paths of some runs that differ; where a path comes twice, the last components."""
-    components = [os.path.abspath(path).split(os.sep) for path in paths]
-    for length in range(1, max(map(len, components)) + 1):
-        names = ["/".join(each[-length:]) for each in components]
-        if len(set(names)) == len(names):
-            return names
-    return [each[-1] for each in components]
+def distinct_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the names of the folders of runs, with as many of those around them as tell them apart."""
+    parents = [Path(path).absolute().parts[1:] for path in paths]
+    for size in range(1, max(map(len, parents), default=0) + 1):
+        names = ["/".join(parts[-size:]) for parts in parents]
+        if len(set(names)) == len(set(parents)):
+            break
+    return [name if names.index(name) == i else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)]
 
 
 def open_baseline(run: Run) -> Run | None:
