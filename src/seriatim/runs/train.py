@@ -341,7 +341,7 @@ def _loop_and_finish(
     if isinstance(trainer, Trainer) or ranks.is_rank_zero:
         facts = describe_model(settled, trainer.model, trainer.device, ranks.count)
         record = beginning(settled, facts, step=trainer.progress.step, nothing_left=trainer.nothing_left())
-        reporter.begin(record)
+        reporter.tell("begin", record)
         with freed_memory_kept():
             trainer.fit()
 

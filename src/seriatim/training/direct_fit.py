@@ -61,5 +61,5 @@ class DirectFit:
             record = {"kind": "valid", "step": 1, "epoch": 1, "seconds": time.perf_counter() - began, **metrics}
             with closing(MetricsLog(self.writer.path("metrics.jsonl").parent, step=0, records=0)) as log:
                 log.write(record)
-            self.reporter.validation({**record, "best": True})
+            self.reporter.tell("validation", {**record, "best": True})
         progress.seconds = time.perf_counter() - began

@@ -71,7 +71,7 @@ def finish(
     if settled.valid is not None:
         _measure(summary, settled, trainer, run, baseline)
     _write_description(settled, writer.folder, config, network, summary, writer)
-    reporter.end(summary)
+    reporter.tell("end", summary)
 
 
 def _summarize(settled: Settled, trainer: Trainer | DirectFit, facts: JsonObject) -> JsonObject:

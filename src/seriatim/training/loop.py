@@ -343,7 +343,9 @@ class Trainer:
             self.write_metrics()
         fraction = min(progress.spent(self.config, self.windows), 1.0)
         left = progress.seconds * (1 - fraction) / fraction if fraction else None
-        self.reporter.step({**progress.last, "tokens_per_second": speed, "progress": fraction, "seconds_left": left})
+        self.reporter.tell(
+            "step", {**progress.last, "tokens_per_second": speed, "progress": fraction, "seconds_left": left}
+        )
         if self.config.evaluate_every and progress.step % self.config.evaluate_every == 0:
             self.validate()
         if progress.step % self.config.checkpoint_every == 0:
@@ -399,7 +401,7 @@ class Trainer:
         position = {"step": progress.step, "epoch": progress.epoch, "seconds": progress.seconds}
         record = {"kind": "valid", **position, **metrics, **experts}
         self.writer.write_record(record)
-        self.reporter.validation({**record, "best": best})
+        self.reporter.tell("validation", {**record, "best": best})
         if progress.begins_averaging(self.config):
             self.average = self.make_average()
 

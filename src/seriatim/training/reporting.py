@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import nn
@@ -115,23 +115,8 @@ class SafeReporter:
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
 
-    def begin(self, record: JsonObject) -> None:
-        """See `Reporter.begin`."""
-        self._tell("begin", record)
-
-    def step(self, record: JsonObject) -> None:
-        """See `Reporter.step`."""
-        self._tell("step", record)
-
-    def validation(self, record: JsonObject) -> None:
-        """See `Reporter.validation`."""
-        self._tell("validation", record)
-
-    def end(self, record: JsonObject) -> None:
-        """See `Reporter.end`."""
-        self._tell("end", record)
-
-    def _tell(self, event: str, record: JsonObject) -> None:
+    def tell(self, event: Literal["begin", "step", "validation", "end"], record: JsonObject) -> None:
+        """Call the method of the reporter that receives an event."""
         try:
             getattr(self.reporter, event)(record)
         except (OSError, ValueError) as error:
