@@ -66,7 +66,8 @@ def ranking(results: Results, pages: dict[str, str]) -> Ranking:
     name = metric.name.replace("per token", f"per {kind} token") if kind else metric.name
     baseline = next((row for row in results.measured if row.baseline), None)
     level = None if baseline is None else (f"baseline {baseline.layer}", results.of(baseline))
-    captions = ["Lines are 95 % intervals."] * results.has_intervals
+    has_intervals = any(row.interval(metric.key) for row in results.measured)
+    captions = ["Lines are 95 % intervals."] * has_intervals
     ranks = [row.rank for row in results.rows if row.rank is not None]
     captions += ["Brackets join layers of one rank, by paired tests."] * (len(set(ranks)) < len(ranks))
     return Ranking(

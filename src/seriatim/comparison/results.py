@@ -366,11 +366,6 @@ class Results:
         return {layer: group for layer, group in rows.items() if group}
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether the metric of any row has an interval."""
-        return any(row.interval(self.metric.key) for row in self.measured)
-
-    @property
     def has_sources(self) -> bool:
         """Whether the rows write an answer for a source, so that their state is that of the source."""
         return any(row.state_by_source for row in self.ran)

@@ -182,14 +182,6 @@ def _primitive(name: str) -> Operator:
     return lambda *args: node(name, *map(as_node, args))
 
 
-def _relu(x: Node) -> Node:
-    return node("where", node("le", x, number(0)), number(0), x)
-
-
-def _leaky_relu(x: Node, slope: float = 0.01) -> Node:
-    return node("where", node("gt", x, number(0)), x, x * slope)
-
-
 def _clamp(x: Node, low: Value | None = None, high: Value | None = None) -> Node:
     bounded = x
     for bound, beyond in ((high, "gt"), (low, "lt")):
@@ -225,10 +217,6 @@ def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1
 def _softplus(x: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
     scaled = x * beta
     return node("where", node("gt", scaled, number(threshold)), x, node("softplus", scaled) / beta)
-
-
-def _log_sigmoid(x: Node) -> tuple[Node, None]:
-    return -node("softplus", -x), None
 
 
 def _power(x: Value, exponent: Value) -> Node:
@@ -340,8 +328,8 @@ OPERATORS: dict[str, Operator] = {
     "addcmul": lambda a, b, c, value=1: a + value * (b * c),
     "addcdiv": lambda a, b, c, value=1: a + value * (b / c),
     "lerp": lambda a, b, weight: a + weight * (b - a),
-    "relu": _relu,
-    "leaky_relu": _leaky_relu,
+    "relu": lambda x: node("where", node("le", x, number(0)), number(0), x),
+    "leaky_relu": lambda x, slope=0.01: node("where", node("gt", x, number(0)), x, x * slope),
     "clamp": _clamp,
     "clamp_min": _clamp,
     "clamp_max": lambda x, high: _clamp(x, None, high),
@@ -353,7 +341,7 @@ OPERATORS: dict[str, Operator] = {
     "silu": lambda x: x * node("sigmoid", x),
     "mish": lambda x: x * node("tanh", _softplus(x)),
     "softplus": _softplus,
-    "log_sigmoid_forward": _log_sigmoid,
+    "log_sigmoid_forward": lambda x: (-node("softplus", -x), None),
     **dict.fromkeys(("logical_not", "bitwise_not"), lambda x: 1 - x),
     **dict.fromkeys(("logical_and", "bitwise_and"), lambda a, b: a * b),
     **dict.fromkeys(("logical_or", "bitwise_or"), _primitive("maximum")),

@@ -226,8 +226,8 @@ class SequenceLayer(Stateful):
         shapes = [leaf.shape for leaf in leaves]
         if form is not None:
             require_kind(kind_of(state), form.kind, name)
-            agree = fits if self.grows else _equal_sizes
-            if not all(map(agree, shapes, form.shapes)):
+            pairs = zip(shapes, form.shapes, strict=True)
+            if not all(fits(shape, like) if self.grows else shape[1:] == like[1:] for shape, like in pairs):
                 right = [(rows, *shape[1:]) for shape in form.shapes]
                 growth = " (dimensions of size 0 grow)" if self.grows else ""
                 raise MismatchError(
@@ -264,10 +264,6 @@ def _form_of(layer: SequenceLayer) -> _Form | None:
     return _Form(
         kind_of(state), [leaf.shape for leaf in leaves], [None if leaf.dtype == own else leaf.dtype for leaf in leaves]
     )
-
-
-def _equal_sizes(shape: torch.Size, like: torch.Size) -> bool:
-    return shape[1:] == like[1:]
 
 
 def _check_leaf(leaf: Tensor, dtype: torch.dtype | None, inputs: Tensor, name: str) -> None:

@@ -80,7 +80,8 @@ def find_sources(
     if not source:
         raise RequiredError("the name of the text is empty; give a file, a folder, a glob, - or builtin:python-docs")
     if source.startswith("builtin:"):
-        return [Source(source, lambda: builtin_text(source, split).open("rb"), builtin_format(source))]
+        file_format = "tsv" if source.split(":")[1] in SYNTHETIC_TASKS else "text"
+        return [Source(source, lambda: builtin_text(source, split).open("rb"), file_format)]
     if source.startswith("hf:"):
         return [Source(source, functools.partial(hub_source, source, split), "jsonl")]
     sources = []
@@ -366,11 +367,6 @@ def builtin_text(source: str, split: str) -> Path:
         raise UnknownNameError(f"{source}: no such part; choose from {', '.join(SPLITS)}")
     folder = cached(f"{name}-{DOCS_FORMAT}-{platform.python_version()}", _write_python_docs)
     return folder / f"{requested}.txt"
-
-
-def builtin_format(source: str) -> str:
-    """Return the format of a built-in corpus or task: ``tsv`` or ``text``."""
-    return "tsv" if source.split(":")[1] in SYNTHETIC_TASKS else "text"
 
 
 def builtin_tokens(source: str | None) -> str | None:

@@ -78,13 +78,9 @@ def _scan(a: Tensor, b: Tensor, h: Tensor, states: Tensor, *, backwards: bool = 
         head, body = slice(time - rest, time), slice(0, time - rest)
     h = _in_steps(a[:, head], b[:, head], h, states[:, head], backwards)
     if rest < time:
-        a, b, states = (_fold(x[:, body], chunks) for x in (a, b, states))
+        # (batch, chunks * length, ...) as (batch, length, chunks, ...)
+        a, b, states = (torch.unflatten(x[:, body], 1, (chunks, -1)).transpose(1, 2) for x in (a, b, states))
         _in_chunks(a, b, h, states, backwards)
-
-
-def _fold(x: Tensor, chunks: int) -> Tensor:
-    """View ``(batch, chunks * length, ...)`` as ``(batch, length, chunks, ...)``."""
-    return x.view(x.shape[0], chunks, x.shape[1] // chunks, *x.shape[2:]).transpose(1, 2)
 
 
 def _in_steps(a: Tensor, b: Tensor, h: Tensor, states: Tensor, backwards: bool) -> Tensor:

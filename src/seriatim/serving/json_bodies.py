@@ -404,7 +404,8 @@ def explain_problems(error: ValidationError, data: object, model: type[BaseModel
             path, types = _split(problem, data)
             branches.setdefault(types, (path, problem))
     # The type that fits furthest into the value is the one that was meant.
-    path = max((path for path, _ in branches.values()), key=_position)
+    paths = [path for path, _ in branches.values()]
+    path = max(paths, key=lambda path: [key if isinstance(key, int) else 0 for key in path])
     meant = [problem for other, problem in branches.values() if other == path]
     name = ".".join(str(key) if len(str(key)) <= 60 else shown(key) for key in path)
     reason = _reason(meant, path, model)
@@ -425,10 +426,6 @@ def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
     if problem["type"] == "missing":
         path.append(types.pop())
     return tuple(path), tuple(types)
-
-
-def _position(path: Path) -> list[int]:
-    return [key if isinstance(key, int) else 0 for key in path]
 
 
 def _reason(problems: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:

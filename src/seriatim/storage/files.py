@@ -216,10 +216,6 @@ class _Loader(yaml.SafeLoader):
             keys.add(key.value)
         return super().construct_mapping(node, deep)
 
-    def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        """Return an integer; PyYAML would read leading zeros as octal."""
-        return int(node.value)
-
 
 class _Dumper(yaml.SafeDumper):
     """Writes repeated values in full, and quotes text that any version of YAML could read as a number."""
@@ -228,7 +224,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Loader.add_constructor(INT, _Loader.construct_decimal)
+_Loader.add_constructor(INT, lambda _, node: int(node.value))  # PyYAML would read leading zeros as octal
 for _tag, _form, _first in SCALARS:
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(_tag, re.compile(f"(?:{_form})$"), list(_first))

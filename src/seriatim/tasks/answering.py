@@ -188,11 +188,6 @@ def excluded_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
     )
 
 
-def answer_limits(lengths: Tensor, longest: int) -> Tensor:
-    """Return the largest number of tokens of the answer to each source of ``lengths``, at most ``longest``."""
-    return (lengths * LENGTH_FACTOR + LENGTH_MARGIN).clamp(max=longest)
-
-
 def answer_all(
     model: Translator,
     vocabulary: Vocabulary,
@@ -210,7 +205,8 @@ def answer_all(
     answers: list[JsonObject] = [{}] * len(side.lengths)
     with evaluating(model) as device:
         for rows, source, lengths in batches.read(batches.in_order()):
-            sources = Sources(source.to(device), lengths, answer_limits(lengths, longest), excluded)
+            limits = (lengths * LENGTH_FACTOR + LENGTH_MARGIN).clamp(max=longest)
+            sources = Sources(source.to(device), lengths, limits, excluded)
             if isinstance(model, CTCTranslator):
                 best = search_at_once(model, sources, settings)
             else:
