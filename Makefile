@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 # The subjects of the commits after this one are checked.
 COMMITS_SINCE ?= bf00fe82a39847366b1054af663ff59174b9d5ca
 
-.PHONY: demo test test-exhaustive test-all check format docs pictures clean
+.PHONY: demo test test-exhaustive test-all check format docs figures pictures clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +49,9 @@ format: $(VENV)/installed
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "The documentation is in site/index.html. To search in it: python3 -m http.server --directory site"
+
+figures: $(VENV)/peers
+	$(BIN)/python benchmarks/figures.py $(if $(DATA),--data $(DATA))
 
 pictures: $(VENV)/installed
 	$(BIN)/python scripts/screenshots.py

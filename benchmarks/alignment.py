@@ -3,13 +3,13 @@
 Claim: at least nine tenths of the attention is on the letter that is written and on its two neighbours. The encoder
 reads in one direction, so that its output at the next position, a random letter, still holds the letter before it.
 
-    python benchmarks/alignment.py [--steps 4000] [--plot benchmarks/plots/alignment.png]
+    python benchmarks/alignment.py [--steps 4000]
 
 The script trains a GRU with dot-product attention on `builtin:reversal`, without copying and without attention to
 where the step before looked, so that nothing but the scores can find the letter. The sources are words
-with a random letter after each letter; the targets are the reversed words without the random letters. It plots the
-attention of four answers. On the test part, it prints the share of attention on the letter that is written, on its two
-neighbours and on all noise, and how many answers are exactly right.
+with a random letter after each letter; the targets are the reversed words without the random letters. The plot shows
+the attention of four answers. The figures are the shares of attention on the letter that is written, on its two
+neighbours and on all noise, and how many answers of the test part are exactly right.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def mass(aligned: Aligned, positions: list[list[int]]) -> float:
     return sum(masses) / len(masses)
 
 
-def draw(found: list[Aligned]) -> Figure:
+def draw(found: list[Aligned], file: Path) -> None:
     figure = Figure(figsize=(3.2 * len(found), 2.7), layout="constrained")
     axes = figure.subplots(1, len(found), squeeze=False)
     for plot, one in zip(axes[0], found, strict=True):
@@ -81,13 +81,12 @@ def draw(found: list[Aligned]) -> Figure:
             label.set_alpha(0.4 if i % 2 else 1)
     axes[0, 0].set_ylabel("written")
     figure.supxlabel("read; noise is pale", fontsize=10)
-    return figure
+    figure.savefig(file, dpi=140, facecolor="white")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--plot", default="benchmarks/plots/alignment.png")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stated = config(folder, options.steps)
@@ -96,14 +95,9 @@ def main() -> None:
         pairs = list(generate("reversal", "test", TEST))
         found = [align(run, source, beam=1)[0] for source, _ in pairs]
     long = [one for one in found if len(one.source_tokens) >= 12]
-    figure = draw(long[:4])
-    figure.set_facecolor("white")
-    figure.savefig(Path(options.plot), dpi=140)
     shares = [[mass(one, part) for part in places(answer)] for one, (_, answer) in zip(found, pairs, strict=True)]
     means = [sum(column) / len(column) for column in zip(*shares, strict=True)]
     right = sum(one.text == answer for one, (_, answer) in zip(found, pairs, strict=True))
-    print(f"{len(pairs)} words; exactly right: {right}")
-    print("attention on the letter that is written: {:.1%}; beside it: {:.1%}; on noise: {:.1%}".format(*means))
     claims = {
         "at least 0.9 of the attention is on the letter that is written and its two neighbours": means[0] + means[1]
         >= 0.9
@@ -111,7 +105,17 @@ def main() -> None:
     head = ["words", "exactly right", "attention on the letter that is written", "on its neighbours", "on all noise"]
     row = [len(pairs), right, *(f"{100 * mean:.1f} %" for mean in means)]
     figures = {"right": right, **dict(zip(("written", "beside", "noise"), means, strict=True))}
-    record.save("alignment", claims=claims, settings={"gru": settings}, figures=figures, tables=[[head, row]])
+    record.save(
+        "alignment",
+        claims=claims,
+        settings={"gru": settings},
+        figures=figures,
+        tables=[[head, row]],
+        notes="""
+            A GRU with dot-product attention that writes `builtin:reversal` backwards; the plot shows four answers.
+        """,
+        draw=lambda file: draw(long[:4], file),
+    )
 
 
 if __name__ == "__main__":

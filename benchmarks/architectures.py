@@ -102,8 +102,7 @@ def main() -> None:
                     f"unigram's)   {one['parameters']:,} parameters   {one['state_bytes']:,} bytes of state",
                     flush=True,
                 )
-    if set(arguments.layers) == {*seriatim.layers.names(), *MIXED}:
-        save(found)
+    save(found)
 
 
 def save(found: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -119,15 +118,24 @@ def save(found: dict[str, dict[str, dict[str, Any]]]) -> None:
     }
     few = ("prior", "self-attention")  # which have no weights, or few, between the embedding and the softmax
     worst = max(share for layer, share in shares.items() if layer not in few)
-    claims = {
-        f"every layer but {' and '.join(few)} has at most 0.6 of the unigram's perplexity (at most {worst:.2f})": worst
-        <= 0.6
-    }
+    claims = {f"every layer but {' and '.join(few)} has at most 0.6 of the unigram's perplexity": worst <= 0.6}
     settings = {
         f"{corpus} {layer}": one.pop("settings") for layer, each in found.items() for corpus, one in each.items()
     }
     rows.append(["a unigram model", *unigram, "", ""])
-    record.save("architectures", claims=claims, settings=settings, figures=found, tables=[[head, *rows]])
+    record.save(
+        "architectures",
+        claims=claims,
+        settings=settings,
+        figures=found,
+        tables=[[head, *rows]],
+        notes="""
+            Held-out perplexities per character of layers of width 256 with their default options: 2,000 steps of 32
+            names, and 500 steps of 32 × 64 characters of `builtin:python-docs`, without dropout. The widths are equal,
+            the numbers of parameters are not; `seriatim compare` compares fairly. `self-attention` has no parameters
+            between embedding and softmax. The state is that of the model of names after 1,000 tokens.
+        """,
+    )
 
 
 if __name__ == "__main__":

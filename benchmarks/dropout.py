@@ -2,22 +2,21 @@
 
 Claim: the default dropout costs at most 0.02 nats per token beside the best rate that was measured, on every text.
 
-    python benchmarks/dropout.py --data FOLDER [--only wolof,names] [--sizes 48,256] [--rates 0,0.3] --keep FILE
-    python benchmarks/dropout.py --record --keep FILE
+    python benchmarks/dropout.py --data FOLDER [--only wolof,names] [--keep FILE]
 
 Each text is learned by LSTMs of several widths with several rates of dropout, as the plain command does it without a
 budget: AdamW at a constant rate, an average of the weights, until the held-out loss stops improving. The figure is the
-lowest held-out loss in nats per token. With `--epochs`, the rate falls along a cosine to the end of so many epochs.
-Finished trainings are kept in FILE, so that the script can be called for one text after another.
+lowest held-out loss in nats per token. Finished trainings are kept in FILE, so that the script can be interrupted.
 
-`--record` makes the tables: the losses of the rates, the default rate, and what it costs beside the best one measured.
-It also fits the constants of the rule on all texts but one, and says what they cost on that one.
+The tables have the losses of the rates, the default rate, and what it costs beside the best one measured; and the
+constants of the rule, fitted on all texts but one, with what they cost on that one.
 
 The texts are folders of FOLDER: names-first (the split of names.py), the Wolof treebank (its sentences), 2,000 English
 lines of multi30k-en-de, tinyshakespeare, masc-lm, and war-and-peace.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -77,26 +76,25 @@ def masc(data: Path) -> tuple[str, str]:
 
 
 class Corpus(NamedTuple):
-    """A text and how it is read."""
+    """A text, how it is read, and the rates of dropout with which models of several sizes learn it."""
 
     read: Callable[[Path], tuple[str, str]]  # from the folder of all data to the training and the held-out text
+    rates: dict[str, tuple[float, ...]]
     kind: str = "char"
     min_count: int = 1
     unit: str = "stream"
 
 
+RATES = (0.0, 0.1, 0.2, 0.3, 0.5)
 CORPORA = {
-    "wolof": Corpus(wolof),
-    "captions": Corpus(captions),
-    "names": Corpus(first_names, unit="line"),
-    "tinyshakespeare": Corpus(cut("tinyshakespeare/input.txt", 0.9, 0.95)),
-    "war-and-peace": Corpus(cut("war-and-peace/warandpeace.txt", 0.95, 0.975)),
-    "wolof-words": Corpus(wolof, "word"),
-    "captions-words": Corpus(captions, "word"),
-    "masc-words": Corpus(masc, "word", 5),
-    "war-and-peace-words": Corpus(cut("war-and-peace/warandpeace.txt", 0.95, 0.975), "word", 5),
+    "wolof": Corpus(wolof, {"48": RATES, "152": RATES, "256": RATES[:4]}),
+    "captions": Corpus(captions, {"48": (0.0, 0.1), "256": (0.0, 0.3)}),
+    "names": Corpus(first_names, {"48": RATES[:4], "152": RATES[:4], "256": (0.0, 0.2)}, unit="line"),
+    "tinyshakespeare": Corpus(cut("tinyshakespeare/input.txt", 0.9, 0.95), {"256": (0.0, 0.1)}),
+    "war-and-peace": Corpus(cut("war-and-peace/warandpeace.txt", 0.95, 0.975), {"256": (0.0, 0.1)}),
+    "masc-words": Corpus(masc, {"256": (0.0, 0.3)}, "word", 5),
 }
-SIZES = {"48": (48, 48), "152": (152, 152), "256": (128, 256), "512": (256, 512)}
+SIZES = {"48": (48, 48), "152": (152, 152), "256": (128, 256)}
 """The widths of embedding and layer; the third is the default."""
 
 
@@ -106,16 +104,14 @@ class Key(NamedTuple):
     corpus: str
     size: str
     dropout: float
-    epochs: int | None
-    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.corpus} {self.size}, dropout {self.dropout:g}"
 
 
 def config(corpus: Corpus, folder: Path, key: Key, *, evaluate_every: int) -> dict[str, Any]:
     """Return the whole configuration of a training."""
     embedding, hidden = SIZES[key.size]
-    budget: dict[str, Any] = {"schedule": "constant", "average": 0.998, "warmup_steps": 100, "patience": 5}
-    if key.epochs is not None:
-        budget = {"epochs": key.epochs, "schedule": "cosine", "average": 0.0, "warmup_steps": evaluate_every // 5}
     return {
         "task": "lm",
         "data": {"train": str(folder / "train.txt"), "valid": str(folder / "valid.txt"), "unit": corpus.unit},
@@ -131,13 +127,15 @@ def config(corpus: Corpus, folder: Path, key: Key, *, evaluate_every: int) -> di
         },
         "training": {
             **record.TRAINING,
-            **budget,
+            "schedule": "constant",
+            "average": 0.998,
+            "warmup_steps": 100,
+            "patience": 5,
             "minutes": 600.0,
             "batch_size": 32,
             "sequence_length": 64,
             "learning_rate": 0.01,
             "evaluate_every": evaluate_every,
-            "seed": key.seed,
         },
         "out": str(folder / "run"),
     }
@@ -159,26 +157,24 @@ def measure(stated: dict[str, Any], train: str) -> dict[str, Any]:
     }
 
 
-def train_all(arguments: argparse.Namespace) -> None:
-    for name in arguments.only.split(","):
+def train_all(data: Path, corpora: Iterable[str], keep: Path) -> dict[Key, dict[str, Any]]:
+    """Train all models that are not kept, and return what was measured of each."""
+    found = {}
+    for name in corpora:
         corpus = CORPORA[name]
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            texts = dict(zip(("train", "valid"), corpus.read(arguments.data), strict=True))
+            texts = dict(zip(("train", "valid"), corpus.read(data), strict=True))
             for part, text in texts.items():
                 (folder / f"{part}.txt").write_text(text, encoding="utf-8")
             tokens = len(texts["train"] if corpus.kind == "char" else texts["train"].split())
             steps = tokens // (32 * 64) if corpus.unit == "stream" else texts["train"].count("\n") // 32
-            for size, rate in itertools.product(arguments.sizes.split(","), map(float, arguments.rates.split(","))):
-                key = Key(name, size, rate, arguments.epochs, arguments.seed)
+            for key in (Key(name, size, rate) for size, rates in corpus.rates.items() for rate in rates):
                 stated = config(corpus, folder, key, evaluate_every=min(500, max(100, steps)))
-                found = record.remembered(
-                    arguments.keep,
-                    json.dumps(key),
-                    lambda one=stated, file=folder / "train.txt": measure(one, str(file)),
-                )
-                ratio = found["parameters"] / found["tokens"]
-                print(f"{key}: {ratio:.3g} parameters a token, loss {found['loss']:.4f}", flush=True)
+                job = functools.partial(measure, stated, str(folder / "train.txt"))
+                found[key] = record.remembered(keep, str(key), job)
+                print(f"{key}: loss {found[key]['loss']:.4f}", flush=True)
+    return found
 
 
 class Row(NamedTuple):
@@ -186,7 +182,6 @@ class Row(NamedTuple):
 
     corpus: str
     size: str
-    epochs: int | None
     parameters: int
     tokens: int
     losses: dict[float, float]
@@ -208,20 +203,17 @@ class Row(NamedTuple):
         return (1 - share) * self.losses[below] + share * self.losses[above] - self.losses[self.best]
 
 
-def rows_of(kept: dict[str, Any]) -> list[Row]:
-    """Return the trainings by text, model and budget; the losses of several seeds are averaged."""
-    groups: dict[tuple[str, str, int | None], dict[float, list[dict[str, Any]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for text, found in kept.items():
-        key = Key(*json.loads(text))
-        groups[key.corpus, key.size, key.epochs][key.dropout].append(found)
+def rows_of(found: dict[Key, dict[str, Any]]) -> list[Row]:
+    """Return the trainings by text and model."""
+    groups: dict[tuple[str, str], dict[float, dict[str, Any]]] = defaultdict(dict)
+    for key, one in found.items():
+        groups[key.corpus, key.size][key.dropout] = one
     rows = []
     for group, rates in groups.items():
-        one = next(iter(rates.values()))[0]
-        losses = {rate: sum(each["loss"] for each in found) / len(found) for rate, found in sorted(rates.items())}
+        one = next(iter(rates.values()))
+        losses = {rate: each["loss"] for rate, each in sorted(rates.items())}
         rows.append(Row(*group, one["parameters"], one["tokens"], losses))
-    return sorted(rows, key=lambda row: (row.epochs or 0, row.ratio))
+    return sorted(rows, key=lambda row: row.ratio)
 
 
 def total_cost(rows: Iterable[Row], start: float, growth: float) -> float:
@@ -245,61 +237,36 @@ def leave_one_out(rows: list[Row]) -> list[list[object]]:
     return table
 
 
-def save(kept: dict[str, Any]) -> None:
+def save(found: dict[Key, dict[str, Any]]) -> None:
     """Print the tables and write the record."""
-    rates = (0.0, 0.1, 0.2, 0.3, 0.5)
-    measured, short = [], []
-    for row in rows_of(kept):
-        default = task_defaults.text_dropout(row.parameters, row.tokens, row.epochs)
-        cells = [
-            f"**{row.losses[rate]:.3f}**"
-            if rate == row.best
-            else f"{row.losses[rate]:.3f}"
-            if rate in row.losses
-            else ""
-            for rate in rates
-        ]
-        cells = [*cells, f"{default:g}", f"{row.cost(default):.3f}"]
+    rows, measured, costs = rows_of(found), [], []
+    for row in rows:
+        default = task_defaults.text_dropout(row.parameters, row.tokens, None)
+        losses = {rate: f"{loss:.3f}" for rate, loss in row.losses.items()} | {
+            row.best: f"**{row.losses[row.best]:.3f}**"
+        }
         sizes = [row.corpus, f"{row.tokens:,}", f"{row.parameters:,}", f"{row.ratio:.2f}"]
-        if row.epochs is None:
-            measured.append([*sizes, *cells])
-        else:
-            short.append([row.corpus, row.epochs, f"{row.ratio:.2f}", *cells])
-    heads = [*(f"dropout {rate:g}" for rate in rates), "default", "its cost"]
-    rows = rows_of(kept)
-    full = [row for row in rows if row.epochs is None]
-    tables = [
-        [["text", "tokens", "parameters", "parameters a token", *heads], *measured],
-        [["text", "epochs", "parameters a token", *heads], *short],
-        leave_one_out(full),
-    ]
-    worst = max(row.cost(task_defaults.text_dropout(row.parameters, row.tokens, row.epochs)) for row in rows)
-    claims = {
-        f"the default costs at most {COST} nats per token beside the best measured rate ({worst:.3f})": worst <= COST
-    }
-    settings = {text: found["settings"] for text, found in kept.items()}
-    figures = {text: {key: value for key, value in found.items() if key != "settings"} for text, found in kept.items()}
-    tables = [table for table in tables if len(table) > 1]  # not the one of budgets if there are none
-    for table in tables:
-        print(*("  ".join(map(str, line)) for line in table), sep="\n", end="\n\n")
-    record.save("dropout", claims=claims, settings=settings, figures=figures, tables=tables)
+        costs.append(row.cost(default))
+        measured.append([*sizes, *(losses.get(rate, "") for rate in RATES), f"{default:g}", f"{costs[-1]:.3f}"])
+    heads = [*(f"dropout {rate:g}" for rate in RATES), "default", "its cost"]
+    record.save(
+        "dropout",
+        claims={f"the default costs at most {COST} nats per token beside the best measured rate": max(costs) <= COST},
+        settings={str(key): one.pop("settings") for key, one in found.items()},
+        figures={str(key): one for key, one in found.items()} | {"largest cost": max(costs)},
+        tables=[[["text", "tokens", "parameters", "parameters a token", *heads], *measured], leave_one_out(rows)],
+        notes="Losses are nats per token. The second table has the constants of the rule, fitted on all other texts.",
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", default=",".join(CORPORA))
-    parser.add_argument("--sizes", default="48,152,256")
-    parser.add_argument("--rates", default="0,0.1,0.2,0.3,0.5")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, required=True)
-    parser.add_argument("--record", action="store_true")
-    arguments = parser.parse_args()
-    if not arguments.record:
-        train_all(arguments)
-    else:
-        save(json.loads(arguments.keep.read_text(encoding="utf-8")))
+    parser.add_argument("--keep", type=Path, help="a file of finished trainings, with which the script goes on")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        save(train_all(given.data, given.only.split(","), given.keep or Path(folder) / "kept.json"))
 
 
 if __name__ == "__main__":

@@ -154,18 +154,34 @@ def main() -> None:
             difference = f"{peer['mean_of_batches'] - published:+.4f}"
             rows.append(["the notebook's loop", f"{peer['parameters']:,}", loss, "", f"{published:.4f}", difference])
             print(*rows[-1], sep="   ", flush=True)
-    claims = {
-        f"`{layer}` of {PARAMETERS[layer]:,} parameters, at most {PUBLISHED[layer]:.4f} nats per character": found[
-            layer
-        ]["parameters"]
-        == PARAMETERS[layer]
-        and found[layer]["loss"] <= PUBLISHED[layer]
-        for layer in PUBLISHED
-    }
-    claims["`lstm` and `gru` of the same width less than `rnn`"] = (
-        max(found["lstm"]["loss"], found["gru"]["loss"]) < found["rnn"]["loss"]
+    claims = []
+    for layer, published in PUBLISHED.items():
+        one = found[layer]
+        claims.append(
+            record.Claim(
+                text=f"`{layer}` of {PARAMETERS[layer]:,} parameters: at most the published nats per character",
+                reached=one["parameters"] == PARAMETERS[layer] and one["loss"] <= published,
+                peer="the published notebook",
+                ours=f"{one['loss']:.4f}",
+                theirs=f"{published:.4f}",
+                ratio=published / one["loss"],
+            )
+        )
+    is_less = max(found["lstm"]["loss"], found["gru"]["loss"]) < found["rnn"]["loss"]
+    claims.append(record.Claim(text="`lstm` and `gru` of the same width: less than `rnn`", reached=is_less))
+    record.save(
+        "names",
+        claims=claims,
+        settings=settings,
+        figures=found,
+        tables=[[head, *rows]],
+        notes="""
+            An Elman network and a Transformer with the sizes of a published notebook, and two gated networks of the
+            same width, learn 32,033 first names. Losses are nats per character, of which the end of a name is one. The
+            notebook divides the sum of 201 means of batches by 200, so that its 2.0660 and 2.0616 are 2.0557 and
+            2.0513.
+        """,
     )
-    record.save("names", claims=claims, settings=settings, figures=found, tables=[[head, *rows]])
 
 
 if __name__ == "__main__":

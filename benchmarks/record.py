@@ -1,64 +1,251 @@
-"""Records of benchmarks: what is claimed, measured and set, on which machine and at which commit.
+"""Records of benchmarks: what was claimed, measured and set, on which machine and at which commit.
 
     python benchmarks/record.py
 
-A script writes its record into `benchmarks/records/`. This command writes the sections of `PAGES` from the records:
-``<!-- record: NAME -->`` begins all that a record holds, ``<!-- record: NAME, table 1 -->`` its first table alone, and
-``<!-- end of record -->`` ends both.
+A script measures and calls `save`, which writes `records/NAME.json`. This command writes RESULTS.md from all records,
+and what README.md and docs/ show of them:
+
+- ``<!-- record: NAME, table 1 -->`` up to ``<!-- end of record -->`` is a table of a record;
+- ``[1.24][NAME: KEY .2f]`` is a figure of it, shown with this format and linked to its section.
+
+A record holds a fingerprint of the defaults where its trainings depend on some (`plain`). If the defaults are others
+now, the section says so.
 """
 
+import ast
+import hashlib
+import inspect
 import json
+import os
 import re
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import textwrap
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import machine
+from pydantic import BaseModel, ConfigDict, ValidationError
+from runs import RUNS
 
 import seriatim
 
-FOLDER = Path(__file__).parent / "records"
-RESULTS = Path(__file__).parent / "RESULTS.md"
-PAGES = (RESULTS, FOLDER.parents[1] / "docs" / "defaults.md")
-SECTION = re.compile(r"<!-- record: (\w[\w-]*)(?:, table (\d))? -->\n\n.*?\n\n<!-- end of record -->", re.DOTALL)
+ROOT = Path(__file__).parents[1]
+FOLDER = Path(os.environ.get("SERIATIM_RECORDS", ROOT / "benchmarks" / "records"))
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+MAX_LINES, MAX_CLAIMS = 600, 25
+"""Limits of RESULTS.md; its longest tables are cut."""
+INTRODUCTION = """
+`python benchmarks/record.py` writes this page from the records in `benchmarks/records/`, and `make figures` measures
+them again. A ratio says how many times as good ours is as the peer in the same run; above 1, ours is better. Figures of
+different machines cannot be compared. `DATA` is a folder of corpora, which are not part of the project.
+""".strip()
+STARTED = time.monotonic()
+
+TABLE = re.compile(r"<!-- record: (\w[\w-]*), table (\d) -->\n\n(?:.*?\n\n)??<!-- end of record -->", re.DOTALL)
+FIGURE = re.compile(r"\[[^\[\]]*\]\[((\w[\w-]*): ([^\[\]]+?)(?: ([.,]\S*))?)\]")
+SOURCE = re.compile(r"^\[\w[\w-]*: [^\[\]]+\]: \S*RESULTS\.md#\S*\n", re.MULTILINE)
+
+
+class RecordError(Exception):
+    """A record, or a page that shows one, cannot be used; the message says which and what to do."""
+
+
+class Figure(NamedTuple):
+    """A figure with the range in which it is expected again: of its repetitions, or its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.low == self.high else f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+    def has_moved(self, now: "Figure") -> bool:
+        """Return whether the ranges do not overlap; a figure without a range may differ by 1 %, of rounding."""
+        slack = 0.01 * abs(self.value) if self.low == self.high else 0.0
+        return now.low > self.high + slack or now.high < self.low - slack
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Claim(_Model):
+    """One claim, with what it is compared with; ``ratio`` is how many times as good ours is as the peer."""
+
+    text: str
+    reached: bool | None  # None: not measured
+    peer: str = ""
+    ours: str = ""
+    theirs: str = ""
+    ratio: float | None = None
+    limit: str = ""  # what the machine, the data or the paper allows
+
+    @property
+    def verdict(self) -> str:
+        return {True: "**reached**", False: "**not reached**", None: "not measured"}[self.reached]
+
+
+class Machine(_Model):
+    """The machine of a record, as `machine.facts` describes it."""
+
+    name: str
+    threads: int
+    torch: str
+    python: str
+    best_product: dict[str, float]  # GF/s
+    load: float
+
+
+class Record(_Model):
+    """What a script found."""
+
+    name: str
+    title: str
+    command: str
+    date: str
+    commit: str
+    minutes: float | None
+    machine: Machine
+    peers: dict[str, str]
+    claims: list[Claim]
+    settings: dict[str, dict[str, Any]]
+    figures: dict[str, Figure]
+    tables: list[list[list[str]]]
+    notes: str
+    has_plot: bool  # plots/NAME.png
+
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^\w -]", "", self.title).lower().replace(" ", "-")
+
+    @property
+    def has_old_defaults(self) -> bool:
+        """Return whether a training left a value to a default, and the defaults are others now."""
+        stored = {(one["task"], one["defaults"]) for one in self.settings.values() if "defaults" in one}
+        return any(found != fingerprint(task) for task, found in stored)
+
+
+# Write a record
 
 
 def save(
     name: str,
     *,
-    claims: Mapping[str, bool],
+    claims: Mapping[str, bool | None] | Sequence[Claim],
     settings: Mapping[str, Any],
-    figures: Any,
+    figures: Mapping[str, Any],
     tables: Sequence[Sequence[Sequence[object]]],
-) -> Path:
-    """Write a record, and return its file.
+    peers: Iterable[str] | Mapping[str, str] = (),
+    notes: str = "",
+    draw: Callable[[Path], object] | None = None,
+) -> None:
+    """Print the tables and the claims, and write the record if the script ran as `runs.py` says.
 
     Args:
         name: the name of the file, without its ending.
-        claims: whether each claim, in words, is reached.
-        settings: everything that the figures depend on, beside the code.
-        figures: the figures with all digits.
+        claims: the claims, or whether each, in words, is reached.
+        settings: everything that the figures depend on, beside the code: the trainings by name (`settled`, `plain`),
+            or the arguments of the script.
+        figures: numbers, lists of repeated numbers, and `Figure`, in nested mappings; a ``loss`` with ``loss_low`` and
+            ``loss_high`` beside it is one figure.
         tables: the figures as they are shown; the first row of each table has the headings.
+        peers: the versions of other programs; of installed packages, the names are enough.
+        notes: what a reader must know to compare: sizes, data, what is not comparable.
+        draw: writes a picture to this file.
     """
-    content = {
-        "command": " ".join(["python", *_command()]),
-        "date": date.today().isoformat(),
-        "commit": commit(),
-        "machine": machine.facts(),
-        "claims": dict(claims),
-        "settings": dict(settings),
-        "figures": figures,
-        "tables": [[[str(cell) for cell in row] for row in table] for table in tables],
-    }
-    FOLDER.mkdir(exist_ok=True)
+    if isinstance(claims, Mapping):
+        claims = [Claim(text=text, reached=reached) for text, reached in claims.items()]
+    if not isinstance(peers, Mapping):
+        peers = {one: metadata.version(one) for one in peers}
+    if not all(isinstance(one, Mapping) for one in settings.values()):
+        settings = {"arguments": settings}
+    expected = RUNS.get(name)
+    record = Record(
+        name=name,
+        title=expected.title if expected else name,
+        command=expected.command if expected else _command(),
+        date=date.today().isoformat(),
+        commit=commit(),
+        minutes=round((time.monotonic() - STARTED) / 60, 1),
+        machine=Machine(**machine.facts()),
+        peers=dict(peers),
+        claims=list(claims),
+        settings=json.loads(json.dumps(settings, default=_plain_value)),
+        figures=dict(_flat(figures)),
+        tables=[[[str(cell) for cell in row] for row in table] for table in tables],
+        notes=" ".join(notes.split()),
+        has_plot=draw is not None,
+    )
+    print("\n" + "\n\n".join(_section_parts(record)))
+    if expected and _without_folders(expected.command) != _command():
+        print(f"\nnot written: the record is that of `python benchmarks/{expected.command}`")
+        return
+    FOLDER.mkdir(exist_ok=True, parents=True)
+    if draw is not None:
+        draw(RESULTS.parent / "plots" / f"{name}.png")
     path = FOLDER / f"{name}.json"
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"written: {path}")
-    return path
+    path.write_text(as_text(record), encoding="utf-8")
+    print(f"\nwritten: {path}")
 
+
+def as_text(record: Record) -> str:
+    """Return the content of the file of a record: JSON with a line for each figure and each row of a table."""
+    text = json.dumps(record.model_dump(), indent=1, ensure_ascii=False)
+    return re.sub(r"\[\s+([^\[\]{}]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _flat(figures: object, key: str = "") -> Iterator[tuple[str, Figure]]:
+    """Yield all figures by their dotted keys; what is no number is left out."""
+    if isinstance(figures, Figure):
+        yield key, Figure(*map(float, figures))
+    elif isinstance(figures, int | float) and not isinstance(figures, bool):
+        yield key, Figure(*[float(figures)] * 3)
+    elif isinstance(figures, Sequence) and figures and all(isinstance(one, int | float) for one in figures):
+        yield key, Figure(float(statistics.median(figures)), float(min(figures)), float(max(figures)))
+    elif isinstance(figures, Mapping):
+        ends = {f"{name}_{end}" for name in figures for end in ("low", "high")}
+        for name, value in figures.items():
+            if f"{name}_low" in figures:
+                value = Figure(value, figures[f"{name}_low"], figures[f"{name}_high"])
+            if name not in ends:
+                yield from _flat(value, f"{key}.{name}" if key else str(name))
+
+
+def _plain_value(value: object) -> str:
+    return value.name if isinstance(value, Path) else str(value)
+
+
+def _command() -> str:
+    """Return the command of the running script, with the names of files without their folders."""
+    return _without_folders(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+
+
+def _without_folders(command: str) -> str:
+    """Return a command without the folders of files, and without the file in which `remembered` keeps trainings."""
+    return " ".join(re.sub(r" --keep \S+|(?:[^/,= ]*/)+(?=[^/])", "", command).split())
+
+
+def commit() -> str:
+    """Return the commit of the source, marked if files of the package or of the benchmarks differ from it."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "benchmarks/*.py")
+    found = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
+    return found or os.environ.get("SERIATIM_COMMIT", "unknown")
+
+
+# The settings of trainings
 
 TRAINING: dict[str, Any] = {
     "optimizer": "adamw",
@@ -91,6 +278,15 @@ def settled(run: seriatim.Run, stated: Mapping[str, Any], *, but: Collection[str
     chosen |= {f"model.options.{key}": value for key, value in options.items() if value != usual.get(key)}
     if unstated := sorted(chosen.keys() - set(but)):
         sys.exit(f"{run.config.task}: {', '.join(unstated)} must be stated, or the figures depend on a default")
+    return _dumped(run)
+
+
+def plain(run: seriatim.Run) -> dict[str, Any]:
+    """Return all settings of a run that leaves some to the defaults, with the fingerprint of these."""
+    return {**_dumped(run), "defaults": fingerprint(run.config.task)}
+
+
+def _dumped(run: seriatim.Run) -> dict[str, Any]:
     return dict(run.config.model_dump(exclude={"out": True, "data": {"train", "valid", "test"}}))
 
 
@@ -99,6 +295,37 @@ def _chosen(section: Any, given: Mapping[str, Any]) -> dict[str, object]:
     fields = type(section).model_fields.items()
     values = {key: getattr(section, key) for key, field in fields if key not in given and key != "options"}
     return {key: value for key, value in values.items() if value != type(section).model_fields[key].get_default()}
+
+
+def fingerprint(task: str) -> str:
+    """Return a hash of what decides the defaults of a task: declared values, the rules, and the constants in them."""
+    from seriatim import config
+    from seriatim.layers import REGISTRY, find
+    from seriatim.tasks import TASKS
+    from seriatim.training.settle import settle_amounts
+
+    kind = TASKS[task]
+    sections = [config.Tokenizer, config.Model, config.Training, *([kind.options] if kind.options else [])]
+    parts: list[object] = [[(key, repr(field.default)) for key, field in one.model_fields.items()] for one in sections]
+    parts += [kind.learning_rate, [(name, find(name).learning_rates.get(task)) for name in sorted(REGISTRY)]]
+    rules, seen = [kind.defaults, kind.choose, kind.data_defaults, settle_amounts], set()
+    while rules:  # and the functions that they call
+        rule = rules.pop()
+        tree = ast.parse(textwrap.dedent(inspect.getsource(rule)))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+                del node.body[0]
+        parts.append(ast.dump(tree))
+        for name in sorted(
+            {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & rule.__globals__.keys()
+        ):
+            value = rule.__globals__[name]
+            if name.isupper():
+                parts.append((name, repr(value) if isinstance(value, int | float | str | tuple) else ""))
+            elif inspect.isfunction(value) and value not in seen and value.__module__.startswith("seriatim.t"):
+                seen.add(value)
+                rules.append(value)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 def remembered(file: Path, key: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -113,47 +340,164 @@ def remembered(file: Path, key: str, measure: Callable[[], dict[str, Any]]) -> d
     return dict(known[key])
 
 
-def commit() -> str:
-    """Return the commit of the source, marked if files of the package or of the benchmarks differ from it."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=FOLDER.parent)
-        return done.stdout.strip()
-
-    changed = git("status", "--porcelain", "--", "../src", "*.py")
-    return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
+# Read records, and write the pages
 
 
-def _command() -> list[str]:
-    """Return the command line, with the names of files and folders without their folders."""
-    script, *arguments = sys.argv
-    return [f"benchmarks/{Path(script).name}", *(Path(one).name if "/" in one else one for one in arguments)]
+def read(name: str) -> Record:
+    """Return a record.
+
+    Raises:
+        RecordError: it is missing, damaged, or of another claim.
+    """
+    path, remedy = FOLDER / f"{name}.json", f"`python benchmarks/figures.py {name}` measures it"
+    if not path.exists():
+        raise RecordError(f"{path}: is missing; {remedy}")
+    try:
+        record = Record.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RecordError(f"{path}: is damaged: {place + ': ' if place else ''}{first['msg']}; {remedy}") from None
+    if record.name != name:
+        raise RecordError(f"{path}: is the record of {record.name}, not of {name}; {remedy}")
+    expected = RUNS.get(name)
+    if expected and expected.script != record.command.split()[0]:
+        raise RecordError(f"{path}: is a record of {record.command.split()[0]}, not of {expected.script}; {remedy}")
+    return record
 
 
-def section(name: str, table: str | None = None) -> str:
-    """Return the text of a section, made of its record."""
-    record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    if table is not None:
-        shown = _table(record["tables"][int(table) - 1])
-        return f"<!-- record: {name}, table {table} -->\n\n{shown}\n\n<!-- end of record -->"
-    threads = record["machine"]["threads"]
-    where = f"{record['machine']['name']}, {threads} thread{'s' if threads > 1 else ''}"
-    parts = [f"`{record['command']}` ({where}; commit {record['commit']}):", *map(_table, record["tables"])]
-    for claim, is_reached in record["claims"].items():
-        parts.append(f"Claim: {claim}: **{'reached' if is_reached else 'not reached'}**.")
-    return "\n\n".join([f"<!-- record: {name} -->", *parts, "<!-- end of record -->"])
+def read_all() -> list[Record]:
+    """Return all records, in the order of `runs.py`."""
+    names = {path.stem for path in FOLDER.glob("*.json")}
+    return [read(name) for name in [*(name for name in RUNS if name in names), *sorted(names - RUNS.keys())]]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def results(records: Sequence[Record]) -> str:
+    """Return RESULTS.md."""
+    lines = [
+        "# Results",
+        INTRODUCTION,
+        "\n".join(claims_page(records)),
+    ]
+    most = 1000
+    while True:
+        parts = [part for record in records for part in (f"## {record.title}", *_section_parts(record, most))]
+        text = "\n\n".join([*lines, *parts, *_not_measured(records)]) + "\n"
+        if text.count("\n") <= MAX_LINES or most == 1:
+            return text
+        most = min(most - 1, max((len(table) for one in records for table in one.tables), default=1))
+
+
+def claims_page(records: Sequence[Record]) -> list[str]:
+    """Return the table of claims: the first of each record, then further ones, those beside a peer before others."""
+    places = {
+        (record.name, i): (i, not claim.peer) for record in records for i, claim in enumerate(record.claims)
+    }  # fmt: skip
+    shown = set(sorted(places, key=lambda place: places[place])[:MAX_CLAIMS])
+    rows = [["job", "claim", "beside", "ours", "theirs", "ratio", "limit", ""]]
+    for record in records:
+        for i, claim in enumerate(record.claims):
+            if (record.name, i) in shown:
+                ratio = "" if claim.ratio is None else f"{claim.ratio:.2f}"
+                verdict = claim.verdict + (", older defaults" if record.has_old_defaults else "")
+                job = f"[{record.title}](#{record.anchor})"
+                rows.append([job, claim.text, claim.peer, claim.ours, claim.theirs, ratio, claim.limit, verdict])
+    return _table(rows)
+
+
+def _not_measured(records: Sequence[Record]) -> list[str]:
+    missing = [
+        f"- {run.title}: `{run.script}`" for name, run in RUNS.items() if name not in {one.name for one in records}
+    ]
+    return ["## Not measured", "These have no record yet:", "\n".join(missing)] if missing else []
+
+
+def _section_parts(record: Record, most: int = 1000) -> Iterator[str]:
+    where = f"{record.machine.name}, {record.machine.threads} thread{'s' if record.machine.threads > 1 else ''}"
+    took = "" if record.minutes is None else f", {record.minutes:g} minutes"
+    peers = "".join(f"; {name} {version}" for name, version in record.peers.items())
+    yield f"`python benchmarks/{record.command}` ({where}{peers}; commit {record.commit}, {record.date}{took}):"
+    if record.has_old_defaults:
+        yield "**Measured with older defaults.**"
+    for table in record.tables:
+        cut = len(table) - 1 - most
+        yield "\n".join([*_table(table[: most + 1]), *([f"\n{cut} more rows in the record."] if cut > 0 else [])])
+    if record.claims:
+        yield "\n".join(f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in record.claims)
+    if record.has_plot:
+        yield f"![{record.title}](plots/{record.name}.png)"
+    if record.notes:
+        yield record.notes
+
+
+def _beside(claim: Claim) -> str:
+    parts = [f"{claim.ours} beside {claim.theirs} of {claim.peer}"] if claim.theirs else []
+    parts += [f"ratio {claim.ratio:.2f}"] if claim.ratio is not None else []
+    parts += [f"limit: {claim.limit}"] if claim.limit else []
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     head, *rest = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
+    return [head, "|---" * len(rows[0]) + "|", *rest]
 
 
-def with_sections(text: str) -> str:
-    """Return the text of a page with its sections as the records have them."""
-    return SECTION.sub(lambda found: section(*found.groups()), text)
+def with_figures(text: str, page: Path) -> str:
+    """Return the text of a page with its tables and figures as the records have them.
+
+    Raises:
+        RecordError: the page shows a record, a table or a figure that does not exist.
+    """
+    known: dict[str, Record] = {}
+    results_at = os.path.relpath(RESULTS, page.parent)
+
+    def record_of(name: str) -> Record:
+        return known.setdefault(name, read(name))
+
+    def table(found: re.Match[str]) -> str:
+        name, number = found[1], int(found[2])
+        if name in RUNS and not (FOLDER / f"{name}.json").exists():
+            shown = f"(Not measured yet: `python benchmarks/figures.py {name}`.)"
+        elif number > len(record_of(name).tables):
+            raise RecordError(f"{page}: the record {name} has no table {number}; name another one")
+        else:
+            shown = "\n".join(_table(record_of(name).tables[number - 1]))
+        return f"<!-- record: {name}, table {number} -->\n\n{shown}\n\n<!-- end of record -->"
+
+    sources = {}
+
+    def figure(found: re.Match[str]) -> str:
+        label, name, key, form = found.groups()
+        record = record_of(name)
+        if key not in record.figures:
+            raise RecordError(f"{page}: the record {name} has no figure {key!r}; name another one")
+        sources[label] = f"[{label}]: {results_at}#{record.anchor}\n"
+        return f"[{format(record.figures[key].value, form or 'g').replace('%', ' %')}][{label}]"
+
+    text = FIGURE.sub(figure, TABLE.sub(table, SOURCE.sub("", text)))
+    return text.rstrip("\n") + "\n" + ("\n" + "".join(sorted(sources.values())) if sources else "")
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages that show records, as they should be."""
+    found = {page: with_figures(page.read_text(encoding="utf-8"), page) for page in PAGES}
+    return {**found, RESULTS: results(read_all())}
+
+
+def write_pages() -> None:
+    """Write the pages that show records."""
+    for page, text in pages().items():
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+            print(f"written: {page}")
+
+
+def main() -> None:
+    try:
+        write_pages()
+    except RecordError as error:
+        sys.exit(f"record: error: {error}")
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        page.write_text(with_sections(page.read_text(encoding="utf-8")), encoding="utf-8")
+    main()

@@ -3,7 +3,7 @@
 Claims: a held-out loss of 0.0007 nats per letter or less with attention; 99.9 % of the test names exactly right;
 clearly fewer without attention.
 
-    python benchmarks/reversal.py --names names.txt [--plot reversal.png]
+    python benchmarks/reversal.py --names names.txt
 
 The models are a GRU encoder-decoder with embedding and hidden 32 and dot-product attention, and the three forms without
 attention, which must keep the name in one vector. Nothing is copied, there is no dropout, and answers are greedy. Each
@@ -16,6 +16,7 @@ import argparse
 import random
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,6 @@ def main() -> None:
         "--longer", type=int, nargs="*", default=[40], help="epochs of further trainings with attention"
     )
     parser.add_argument("--rate", type=float, default=0.012)
-    parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     found, figures, settings = {}, [], {}
     trainings = [*((form, arguments.epochs) for form in FORMS), *(("dot attention", one) for one in arguments.longer)]
@@ -146,12 +146,10 @@ def main() -> None:
             figures.append({**row, "wrong": round((1 - right) * len(test)), "by_length": shares})
             print(f"{form:32}{epochs:8}{row['parameters']:12,}{loss:12.5f}{right:12.4%}", flush=True)
             print("   by length: " + " ".join(f"{length}:{share:.0%}" for length, share in shares.items()), flush=True)
-    if arguments.plot:
-        plot(found, arguments.plot)
-    save(figures, settings)
+    save(figures, settings, lambda file: plot(found, file))
 
 
-def save(figures: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+def save(figures: list[dict[str, Any]], settings: dict[str, Any], draw: Callable[[Path], None]) -> None:
     head = ["", "epochs", "parameters", "held-out loss (nats per letter)", "test names exactly right"]
     rows = [
         [row["form"], row["epochs"], f"{row['parameters']:,}", f"{row['loss']:.5f}", f"{100 * row['right']:.2f} %"]
@@ -164,7 +162,18 @@ def save(figures: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         "at least 99.9 % of the names right with attention": max(row["right"] for row in attentive) >= 0.999,
         "clearly fewer without attention": max(row["right"] for row in others) < attentive[0]["right"] - 0.02,
     }
-    record.save("reversal", claims=claims, settings=settings, figures=figures, tables=[[head, *rows]])
+    record.save(
+        "reversal",
+        claims=claims,
+        settings=settings,
+        figures={f"{row['form']}, {row['epochs']} epochs": row for row in figures},
+        tables=[[head, *rows]],
+        notes="""
+            A GRU encoder-decoder of width 32 writes names backwards, and leaves out a random letter after each letter.
+            The figures are of the weights after the last epoch.
+        """,
+        draw=draw,
+    )
 
 
 if __name__ == "__main__":

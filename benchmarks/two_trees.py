@@ -2,12 +2,12 @@
 
 Claim: no interval of a ratio of speeds, after to before, lies wholly below 0.97.
 
-    python benchmarks/two_trees.py BEFORE [AFTER] --data FILE [--turns 12] [--record]
+    python benchmarks/two_trees.py COMMIT --data FILE [--turns 12]
 
-BEFORE and AFTER are folders with a checkout of Seriatim; AFTER is by default the one of this script. FILE is a running
-text. Each turn starts one process for each of them, in alternating order, which prints the seconds of each job. The
-ratio of a turn is that of the seconds, before to after; above 1, the later source is faster. Shown is the median
-over the turns, with the 95 % interval of the median (bootstrap over the turns).
+The source before is that of COMMIT; the source after is that of this script. FILE is a running text. Each turn starts
+one process for each of them, in alternating order, which prints the seconds of each job. The ratio of a turn is that of
+the seconds, before to after; above 1, the later source is faster. Shown is the median over the turns, with the 95 %
+interval of the median (bootstrap over the turns).
 """
 
 import argparse
@@ -116,18 +116,11 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
     return float(np.median(ratios)), float(low), float(high)
 
 
-def commit_of(tree: Path) -> str:
-    done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=tree, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, nargs="?")
-    parser.add_argument("after", type=Path, nargs="?", default=Path(__file__).parents[1])
+    parser.add_argument("commit", nargs="?")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--turns", type=int, default=12)
-    parser.add_argument("--record", action="store_true")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
 
@@ -135,14 +128,17 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(dict(jobs(given.data, Path(folder)))))
         return
-    if given.before is None:
-        parser.error("name the folder of a checkout to compare with")
+    if given.commit is None:
+        parser.error("name the commit to compare with")
 
-    trees = {"before": given.before.resolve(), "after": given.after.resolve()}
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    found: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
     with tempfile.TemporaryDirectory() as cache:
+        trees = {"before": Path(cache) / "tree", "after": Path(__file__).resolve().parents[1]}
+        archive = subprocess.run(["git", "archive", given.commit, "src"], cwd=trees["after"], stdout=-1, check=True)
+        trees["before"].mkdir()
+        subprocess.run(["tar", "-x"], cwd=trees["before"], input=archive.stdout, check=True)
         for turn in range(given.turns + 1):
-            for name in list(trees)[:: 1 if turn % 2 else -1]:
+            for name in list(found)[:: 1 if turn % 2 else -1]:
                 seconds = measure(trees[name], given.data, Path(cache) / name)
                 if turn:  # the first turn fills the caches of compiled code
                     found[name].append(seconds)
@@ -150,24 +146,22 @@ def main() -> None:
     rows, reached = [["job", "before (s)", "after (s)", "ratio (95 % interval)"]], True
     figures = {}
     for job in found["before"][0]:
-        before, after = ([turn[job] for turn in found[name]] for name in trees)
+        before, after = ([turn[job] for turn in found[name]] for name in found)
         ratio, low, high = interval([b / a for b, a in zip(before, after, strict=True)])
         reached &= high >= LIMIT
-        figures[job] = {"before": before, "after": after, "ratio": ratio, "low": low, "high": high}
+        figures[job] = {"before": before, "after": after, "ratio": record.Figure(ratio, low, high)}
         medians = [f"{statistics.median(values):.4g}" for values in (before, after)]
         rows.append([job, *medians, f"{ratio:.2f} ({low:.2f} to {high:.2f})"])
-    for row in rows:
-        print("  ".join(cell.ljust(34 if index == 0 else 12) for index, cell in enumerate(row)))
-    print(f"no interval lies wholly below {LIMIT}: {reached}")
-    if given.record:
-        commits = {name: commit_of(tree) for name, tree in trees.items()}
-        record.save(
-            "two_trees",
-            claims={f"no interval of a ratio lies wholly below {LIMIT}": reached},
-            settings={},  # those of the one training stand in `jobs`
-            figures={**commits, "turns": given.turns, "data": given.data.name, "seconds": figures},
-            tables=[rows],
-        )
+    record.save(
+        "two_trees",
+        claims={f"no interval of a ratio, before to after, lies wholly below {LIMIT}": reached},
+        settings=vars(given),  # those of the one training stand in `jobs`
+        figures=figures,
+        tables=[rows],
+        notes="""
+            The same jobs with the source of that commit and with the one of the record, in turn; medians over turns.
+        """,
+    )
 
 
 if __name__ == "__main__":

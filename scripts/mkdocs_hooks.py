@@ -17,7 +17,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/RESULTS.md": "results.md",
 }
-LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"(\]\(|^\[.+\]: )(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(\)|$)", re.MULTILINE)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:

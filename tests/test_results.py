@@ -1,49 +1,194 @@
-"""The figures of `benchmarks/RESULTS.md`, and those that the guide shows of them, are what scripts have recorded."""
+"""The figures of `benchmarks/RESULTS.md`, and those that README and the guide show, are what scripts have recorded."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+NUMBER = r"(?<![\w/.,])\d+(?:,\d{3})*(?:\.\d+)?"
+UNIT = (
+    r"(?:ms|µs|ns|s|seconds?|minutes?|hours?|kB|MB|GB|TB|MB/s|GB/s|GF/s|tokens/s|%|times|nats?|bits?|points?|BLEU"
+    r"|(?:tokens|words|characters|lines) a second|of the (?:time|speed|memory))"
+)
+METRIC = r"(?:perplexity|accuracy|F1|BLEU|loss|error)"
+MEASURED = re.compile(
+    rf"{NUMBER}(?:(?: to |–){NUMBER})?\*{{0,2}}\s?{UNIT}(?![\w/])|{METRIC}(?:\s\w+){{0,3}}\s{NUMBER}|\d\.\d{{3,}}"
+)
+"""A number with the unit of a measurement, or behind the name of a metric, or with three decimals."""
+GENERATED = re.compile(r"```.*?```|`[^`\n]*`|<!-- (record|table): .*?<!-- end of \1 -->|\]\([^)]*\)|95 %", re.DOTALL)
+"""Examples, code, tables that are made from figures, addresses, and the level of intervals."""
+NOT_MEASURED = {
+    "comparing.md": "3 %, 10 %, 2 %, 2 minutes, 1.2 MB",  # limits and defaults, as on all pages below
+    "configuration.md": "5 %",
+    "defaults.md": "1 %, 1 MB, 50 kB, 20 minutes, 0.998, 0.003, 0.006, 90 minutes",
+    "factorisations.md": "80 %, 10 %, loss 0",
+    "importing.md": "20 nats",
+    "inspecting.md": "5 %, 0.02 bits, 2 bits",
+    "linear-models.md": "64 MB",
+    "ngrams.md": "0.4 times, 80 %, 63 bits",
+    "options.md": "5 times",
+    "reliability.md": "5 seconds, 256 MB",
+    "scaling.md": "30 seconds, 70 %, 20 µs, 2 GB/s, 50,000 hours, 256 GB, 64 bits",  # and assumptions
+    "serving.md": "10 ms, 256 MB, 30 s, 10 seconds, 30 seconds",
+    "tasks.md": "0.1 seconds, 1 second, 16 MB, 80 %, 10 %",
+    "training.md": "32 MB, 25 times, 256 MB, 1 MB",
+}
+"""What is no measurement on a page: limits, defaults, definitions and assumptions."""
 
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch):
-    """The module that writes records and the sections of the page."""
+    """The module that writes records and pages."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import record
 
     return record
 
 
+@pytest.fixture
+def written(record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Return the text of a record that a script has written, with a ranged figure, a plain one and repeated ones."""
+
+    def write(name: str = "mine", **changed: object) -> Path:
+        monkeypatch.setattr(record, "FOLDER", tmp_path)
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py"])
+        monkeypatch.setattr(record.machine, "product_rate", lambda dtype: 1.0)
+        found = {
+            "claims": [record.Claim(text="as fast", reached=True, peer="torch", ours="2 s", theirs="3 s", ratio=1.5)],
+            "settings": {"turns": 3},
+            "figures": {"loss": 2.0, "loss_low": 1.5, "loss_high": 2.5, "size": 7, "seconds": [3.0, 1.0, 2.0]},
+            "tables": [[["layer", "seconds"], ["gru", 2.0]]],
+        }
+        record.save(name, **{**found, **changed})
+        return tmp_path / f"{name}.json"
+
+    return write
+
+
+# The records and pages of the project
+
+
 def test_the_pages_show_what_the_records_hold(record) -> None:
-    texts = {page: page.read_text(encoding="utf-8") for page in record.PAGES}
-    for page, text in texts.items():
-        assert record.with_sections(text) == text, f"python benchmarks/record.py writes {page.name} from the records"
-        assert len(record.SECTION.findall(text)) == text.count("<!-- record: ")
-    shown = {found[1] for found in record.SECTION.finditer(texts[record.RESULTS]) if found[2] is None}
-    assert shown == {path.stem for path in record.FOLDER.glob("*.json")}
+    for page, text in record.pages().items():
+        written = page.read_text(encoding="utf-8")
+        assert written == text, f"`python benchmarks/record.py` writes {page.name} from the records"
+        assert len(record.TABLE.findall(text)) == text.count("<!-- record: ")
+
+
+def test_no_other_figure_is_measured(record) -> None:
+    """What is neither a figure of a record nor a limit, a default, a definition or an assumption must go."""
+    for page in record.PAGES:
+        text = GENERATED.sub("", record.FIGURE.sub("", record.SOURCE.sub("", page.read_text(encoding="utf-8"))))
+        known = set(filter(None, NOT_MEASURED.get(page.name, "").split(", ")))
+        found = {" ".join(one[0].replace("*", "").split()) for one in MEASURED.finditer(text)}
+        assert found <= known, f"{page.name}: {sorted(found - known)} is in no record"
+        assert known <= found, f"{page.name}: {sorted(known - found)} is no longer there"
 
 
 def test_a_record_says_what_its_figures_depend_on(record) -> None:
-    for path in record.FOLDER.glob("*.json"):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        assert content["claims"].keys(), path.name
-        assert {"name", "threads", "torch", "python"} <= content["machine"].keys()
-        assert content["commit"]
-        assert "changes" not in content["commit"], f"{path.name} was measured with code that is in no commit"
-        for settings in content["settings"].values():
-            assert {"model", "training", "tokenizer"} <= settings.keys()
-            assert None not in (settings["model"]["dropout"], settings["training"]["baseline"])
+    for one in record.read_all():
+        assert one.claims, one.name
+        assert "changes" not in one.commit, f"{one.name} was measured with code that is in no commit"
+        assert re.fullmatch(r"[\w ,-]+", one.title), "the address of a section follows from its title"
+        for settings in one.settings.values():
+            if "task" in settings:
+                assert {"model", "training", "tokenizer"} <= settings.keys()
+                assert None not in (settings["model"]["dropout"], settings["training"]["baseline"])
 
 
-def test_another_figure_on_the_page_is_found(record) -> None:
-    text = record.RESULTS.read_text(encoding="utf-8")
-    first = next(record.SECTION.finditer(text))
-    digit = next(i for i in range(first.end(), first.start(), -1) if text[i].isdigit())
-    wrong = text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :]
-    assert record.with_sections(wrong) == text
+def test_every_record_can_be_measured_again(record) -> None:
+    missing = {one.name for one in record.read_all()} - record.RUNS.keys()
+    assert not missing, f"benchmarks/runs.py lacks the command of {missing}"
+    assert all((BENCHMARKS / run.script).exists() for run in record.RUNS.values())
+    assert len({run.title for run in record.RUNS.values()}) == len(record.RUNS)
+
+
+# What the module does
+
+
+def test_a_record_holds_what_was_saved(record, written) -> None:
+    written(peers=["torch"], notes="  two\n lines ")
+    one = record.read("mine")
+    assert one.figures == {"loss": (2.0, 1.5, 2.5), "size": (7, 7, 7), "seconds": (2.0, 1.0, 3.0)}
+    assert one.settings == {"arguments": {"turns": 3}}
+    assert (one.notes, one.tables[0][1]) == ("two lines", ["gru", "2.0"])
+    assert one.peers["torch"] == one.machine.torch
+    assert record.as_text(one) == (record.FOLDER / "mine.json").read_text(encoding="utf-8")
+
+
+def test_a_script_that_runs_otherwise_writes_no_record(record, written, capsys) -> None:
+    name = next(name for name, run in record.RUNS.items() if len(run.command.split()) > 1)
+    assert not written(name).exists()
+    assert "not written" in capsys.readouterr().out
+
+
+def test_a_figure_has_moved_if_the_ranges_do_not_overlap(record, written) -> None:
+    import figures
+
+    written()
+    before = record.read("mine")
+    written(figures={"loss": record.Figure(2.7, 2.4, 3.0), "size": 7.05, "seconds": [3.5, 4.0], "more": 1})
+    said = list(figures.moved(before, record.read("mine")))
+    assert [line.split()[0] for line in said] == ["seconds", "more"]
+    assert "moved" in said[0]
+    assert "new" in said[1]
+
+
+@pytest.mark.parametrize("fault", ["missing", "no JSON", "without claims", "of another claim"])
+def test_a_bad_record_is_one_line(record, written, fault: str) -> None:
+    path = written()
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if fault == "missing":
+        path.unlink()
+    elif fault == "no JSON":
+        path.write_text("{", encoding="utf-8")
+    elif fault == "without claims":
+        path.write_text(json.dumps({key: value for key, value in content.items() if key != "claims"}))
+    else:
+        path.write_text(json.dumps({**content, "name": "other"}))
+    with pytest.raises(record.RecordError, match=r"mine\.json: .*; .*figures\.py mine") as raised:
+        record.read("mine")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("shown", ["[1][mine: missing]", "<!-- record: mine, table 9 -->\n\n<!-- end of record -->"])
+def test_a_page_that_shows_what_a_record_lacks_is_refused(record, written, shown: str) -> None:
+    written()
+    with pytest.raises(record.RecordError, match="mine has no"):
+        record.with_figures(shown, BENCHMARKS.parent / "docs" / "page.md")
+
+
+def test_figures_and_tables_of_a_page_are_those_of_the_record(record, written) -> None:
+    written()
+    page = BENCHMARKS.parent / "docs" / "page.md"
+    text = "A loss of [9][mine: loss .2f].\n\n<!-- record: mine, table 1 -->\n\n| old |\n\n<!-- end of record -->\n"
+    shown = record.with_figures(text, page)
+    assert "A loss of [2.00][mine: loss .2f]." in shown
+    assert "| gru | 2.0 |" in shown
+    assert "old" not in shown
+    assert shown.endswith("\n\n[mine: loss .2f]: ../benchmarks/RESULTS.md#mine\n")
+    assert record.with_figures(shown, page) == shown
+
+
+def test_the_page_of_results_has_at_most_600_lines_and_25_claims(record, written) -> None:
+    claims = {f"claim {i}": True for i in range(3)}
+    for i in range(20):
+        written(f"mine-{i}", claims=claims, tables=[[["number"], *([j] for j in range(50))]])
+    text = record.results(record.read_all())
+    assert text.count("\n") <= record.MAX_LINES
+    assert text.count("](#mine-") == record.MAX_CLAIMS
+    assert "more rows in the record" in text
+
+
+def test_older_defaults_are_marked(record, written) -> None:
+    now = {"task": "lm", "defaults": record.fingerprint("lm")}
+    written(settings={"one": now})
+    assert not record.read("mine").has_old_defaults
+    written(settings={"one": {**now, "defaults": "other"}})
+    assert "older defaults" in record.results([record.read("mine")])
 
 
 def test_a_setting_that_is_left_to_a_default_is_refused(record, texts, tmp_path: Path) -> None:
@@ -60,3 +205,4 @@ def test_a_setting_that_is_left_to_a_default_is_refused(record, texts, tmp_path:
     with pytest.raises(SystemExit, match=r"model\.dropout must be stated"):
         record.settled(run, stated)
     assert record.settled(run, stated, but=["model.dropout"])["model"]["dropout"] == 0.3
+    assert record.plain(run)["defaults"] == record.fingerprint("lm")

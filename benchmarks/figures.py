@@ -1,0 +1,77 @@
+"""Measure again what the records hold, and say what moved.
+
+    python benchmarks/figures.py [--data FOLDER] [NAMES]
+
+The commands are those of `runs.py`, one after another; without NAMES, all that take less than 30 minutes. Each writes
+its record. A figure has moved if its new range does not overlap the old one; the figures of another machine move, of
+course. Last, RESULTS.md and the figures in README.md and docs/ are written from the records.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import record
+from runs import RUNS
+
+LIMIT = 30
+"""Minutes from which on a command must be named."""
+
+
+def measure(name: str, data: Path | None) -> Iterator[str]:
+    """Run the command of a record, and yield what is to be said of it, a line each."""
+    before = None
+    try:
+        before = record.read(name)
+    except record.RecordError as error:
+        yield str(error)
+    command = RUNS[name].command.split()
+    if data is None and "DATA" in RUNS[name].command:
+        yield f"{name}: left out; name the folder of corpora with --data"
+        return
+    command = [word.replace("DATA", str(data)) for word in command]
+    absent = [word for word in command if data is not None and str(data) in word and not Path(word).exists()]
+    if absent:
+        yield f"{name}: left out; {absent[0]} is missing"
+        return
+    script = Path(__file__).parent / command[0]
+    done = subprocess.run([sys.executable, script, *command[1:]], stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        yield f"{name}: failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        return
+    after = record.read(name)
+    yield from (f"{name}: {line}" for line in moved(before, after))
+
+
+def moved(before: record.Record | None, after: record.Record) -> Iterator[str]:
+    """Yield a line for each figure that moved beyond its range, and for each that came or went."""
+    old = {} if before is None else before.figures
+    if before is not None and before.machine.name != after.machine.name:
+        yield f"measured on {after.machine.name}, before on {before.machine.name}"
+    for key, figure in after.figures.items():
+        if key not in old:
+            yield f"{key} is new: {figure}"
+        elif old[key].has_moved(figure):
+            yield f"{key} moved from {old[key]} to {figure}"
+    yield from (f"{key} is gone" for key in old if key not in after.figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAMES", help=f"of {', '.join(RUNS)}")
+    parser.add_argument("--data", type=Path, help="the folder of corpora")
+    given = parser.parse_args()
+    if unknown := set(given.names) - RUNS.keys():
+        parser.error(f"no record is called {', '.join(sorted(unknown))}; the names are {', '.join(RUNS)}")
+    said = []
+    for name in given.names or [name for name, run in RUNS.items() if run.minutes < LIMIT]:
+        print(f"== {name}, about {RUNS[name].minutes:g} minutes", flush=True)
+        said += measure(name, given.data)
+    print("\n== moved", *(said or ["nothing"]), sep="\n")
+    record.main()
+
+
+if __name__ == "__main__":
+    main()
