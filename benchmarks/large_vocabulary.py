@@ -4,7 +4,8 @@ Claim: an optimizer step with batch 20 × 35 needs less than 2.5 GB in total.
 
     python benchmarks/large_vocabulary.py
 
-Our loss and plain PyTorch cross-entropy over all logits run in separate processes. Each prints its peak memory.
+Our loss and plain PyTorch cross-entropy over all logits run in separate processes. The figures are their peak memory
+and seconds.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 
-import machine
+import record
 import torch
 from torch.nn import functional as F
 
@@ -53,14 +54,32 @@ def main() -> None:
     if arguments.way:
         train(arguments.way)
         return
-    print(machine.describe())
-    peaks = {}
+    found = {}
     for way in ("ours", "plain"):
         done = subprocess.run([sys.executable, __file__, "--way", way], capture_output=True, text=True, check=True)
-        peak, taken = map(float, done.stdout.split())
-        peaks[way] = peak
-        print(f"{way:6} peak {peak:.2f} GB   {taken:.2f} s a step", flush=True)
-    print(f"ours {peaks['ours'] / peaks['plain']:.2f} of plain cross-entropy's peak; the claim is 2.5 GB")
+        found[way] = dict(zip(("peak", "seconds"), map(float, done.stdout.split()), strict=True))
+    ours, plain = (found[way]["peak"] for way in found)
+    labels = {"ours": "ours", "plain": "cross-entropy over all logits"}
+    rows = [[labels[way], f"{one['peak']:.2f} GB", f"{one['seconds']:.2f} s"] for way, one in found.items()]
+    claim = record.Claim(
+        text="an optimizer step with a vocabulary of 200,000 needs less than 2.5 GB",
+        reached=ours < 2.5,
+        peer="cross-entropy over all logits",
+        ours=f"{ours:.2f} GB",
+        theirs=f"{plain:.2f} GB",
+        ratio=plain / ours,
+    )
+    record.save(
+        "large_vocabulary",
+        claims=[claim],
+        settings={"vocabulary": VOCABULARY, "size": SIZE, "batch": BATCH, "length": LENGTH, "steps": STEPS},
+        figures={
+            way: {key: record.Figure(v, 0.9 * v, 1.1 * v) for key, v in one.items()} for way, one in found.items()
+        },
+        tables=[[["", "peak of the process", "a step"], *rows]],
+        peers=["torch"],
+        notes="LSTM 2 × 200 with tied weights, batch 20 × 35. The ranges are 10 %, as each way runs once.",
+    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 Claim: for recurrent, state-space, convolutional and windowed layers, the cost of a token does not depend on the length.
 
-    python benchmarks/length.py [--longest 16384] [--plot benchmarks/length.png]
+    python benchmarks/length.py [--longest 16384]
 
 One layer runs forward and backward with batch 1 in float32. Each length of each layer runs in two processes of its own.
 Memory is the peak of the resident memory in one run above the resident memory just before it, when the gradients of the
 parameters already existed, with an allocator that returns free memory. Memory that does not depend on the length is
 distributed over more tokens as the length grows. Time is the median of several runs. A window is full only beyond its
-length, so that ratios are also printed from there.
+length, so that the ratios begin there.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import record
 import torch
 
 import seriatim
@@ -80,12 +81,6 @@ def apart(label: str, length: int, width: int, seconds: float) -> dict[str, floa
         done = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **environment})
         found[what] = json.loads(done.stdout)[what]
     return found
-
-
-def table(title: str, rows: dict[str, list[float]], lengths: list[int]) -> None:
-    print(f"\n{title}\n{'':22}" + "".join(f"{length:>9,}" for length in lengths))
-    for label, row in rows.items():
-        print(f"{label:22}" + "".join(f"{value:9.1f}" if value < 1000 else f"{value:9,.0f}" for value in row))
 
 
 def spread(places: list[float], gap: float) -> list[float]:
@@ -197,14 +192,12 @@ def main() -> None:
     parser.add_argument("--shortest", type=int, default=256)
     parser.add_argument("--longest", type=int, default=16_384)
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds of timing at each length (at least 3 runs)")
-    parser.add_argument("--plot", type=Path, default=Path(__file__).with_suffix(".png"))
     parser.add_argument("--one", nargs=2, metavar=("LAYER", "LENGTH"), help="measure one in this process")
     arguments = parser.parse_args()
     if arguments.one:
         label, length = arguments.one
         print(json.dumps(measure(label, int(length), arguments.width, arguments.seconds)))
         return
-    print(machine.describe(), flush=True)
     lengths = [arguments.shortest]
     while lengths[-1] < arguments.longest:
         lengths.append(2 * lengths[-1])
@@ -213,14 +206,30 @@ def main() -> None:
     found = {
         what: {label: [run[what] for run in row] for label, row in runs.items()} for what in ("microseconds", "bytes")
     }
-    table("microseconds a token", found["microseconds"], lengths)
-    table("bytes of peak memory a token", found["bytes"], lengths)
-    plot(found, lengths, arguments.width, arguments.plot)
-    for start in sorted({lengths[0], beyond(lengths)}):
-        print(f"\na token at length {lengths[-1]:,} against one at {start:,}; the claim is 1 but for full attention")
-        for label in labels:
-            longer = {what: rows[label][-1] / rows[label][lengths.index(start)] for what, rows in found.items()}
-            print(f"{label:22} time {longer['microseconds']:6.2f}   memory {longer['bytes']:6.2f}")
+    start = lengths.index(beyond(lengths))
+    growths = {label: {what: rows[label][-1] / rows[label][start] for what, rows in found.items()} for label in labels}
+    rows = [["", f"time a token at {lengths[-1]:,} beside {lengths[start]:,}", "memory"]]
+    rows += [[label, f"{one['microseconds']:.2f}", f"{one['bytes']:.2f}"] for label, one in growths.items()]
+    worst = max(one["microseconds"] for label, one in growths.items() if label != GROWS)
+    claim = record.Claim(
+        text=f"from {lengths[start]:,} to {lengths[-1]:,} tokens a token costs the same, full attention left out",
+        reached=worst <= 1.25,
+        ours=f"at most {worst:.2f} times",
+        theirs=f"{growths[GROWS]['microseconds']:.1f} times",
+        peer="full attention",
+    )
+    record.save(
+        "length",
+        claims=[claim],
+        settings={key: value for key, value in vars(arguments).items() if key != "one"},
+        figures={
+            label: {what: record.Figure(value, 0.75 * value, 1.25 * value) for what, value in one.items()}
+            for label, one in growths.items()
+        },
+        tables=[rows],
+        notes="One layer of width 256, forward and backward, batch 1; the claim allows a quarter for noise.",
+        draw=lambda file: plot(found, lengths, arguments.width, file),
+    )
 
 
 if __name__ == "__main__":

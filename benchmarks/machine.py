@@ -66,10 +66,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each function; they run in turn, so that other load affects them equally."""
+def times_in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each function; they run in turn, so that other load affects them equally."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             times[name].append(seconds(work))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return times
+
+
+def in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the median seconds of each function; they run in turn, so that other load affects them equally."""
+    return {name: statistics.median(found) for name, found in times_in_turn(works, repeats).items()}

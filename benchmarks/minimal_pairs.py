@@ -5,7 +5,7 @@
 
 The texts are cut into sentences, one a line, of which every fiftieth is held out. All models read the same subwords.
 Each is trained by ``seriatim train lm`` with its defaults for the given minutes (n-grams are counted in seconds).
-The script prints the perplexity per word of the sentences held out, and the accuracy on the pairs by phenomenon, each
+The figures are the perplexity per word of the sentences held out, and the accuracy on the pairs by phenomenon, each
 with its 95 % interval, and the paired difference to the model before. With ``--keep``, runs that exist are used again.
 """
 
@@ -19,7 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from machine import describe
+import record
+
+import seriatim
 
 VOCABULARY, HELD_OUT = 8000, 50
 Figures: TypeAlias = dict[str, float]
@@ -40,13 +42,13 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--layers", default=",".join(LAYERS))
     arguments = parser.parse_args()
-    print(describe(), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         train, test = write_sentences(arguments.text, folder)
         measured: dict[str, dict[str, Figures]] = {}
-        print("model | perplexity per word | accuracy | difference to the row above | p", flush=True)
+        rows = [["model", "perplexity per word", "accuracy", "difference to the row above", "p"]]
+        figures, settings = {}, {}
         for layer in arguments.layers.split(","):
             run = folder / layer
             if not (run / "summary.json").exists():
@@ -59,16 +61,28 @@ def main() -> None:
             found = json.loads(command("evaluate", run, *above, *pairs))
             compared = found.get("differences", {}).get("accuracy")
             found = found.get("first", found)
-            difference = "-"
+            difference = ["", ""]
             if compared is not None:
-                difference = "{difference:+.4f} ({low:+.4f} to {high:+.4f}) | {p_value:.3f}".format(**compared)
-            figures = interval(words, "word_perplexity", 1), interval(found, "accuracy", 4)
-            print(layer, *figures, difference, sep=" | ", flush=True)
+                interval_of = "{difference:+.4f} ({low:+.4f} to {high:+.4f})".format(**compared)
+                difference = [interval_of, f"{compared['p_value']:.3f}"]
+            rows.append([layer, interval(words, "word_perplexity", 1), interval(found, "accuracy", 4), *difference])
+            print(*rows[-1], sep=" | ", flush=True)
+            figures[layer] = {**words, **found, "phenomena": None}
             measured[layer] = found["phenomena"]
-        print("\nphenomenon", *measured, sep=" | ")
-        for phenomenon in sorted({name for found in measured.values() for name in found}):
-            cells = (interval(found[phenomenon], "accuracy", 3) for found in measured.values())
-            print(phenomenon.replace("_", " "), *cells, sep=" | ")
+            settings[layer] = record.plain(seriatim.load(run))
+    phenomena = [["phenomenon", *measured]]
+    for phenomenon in sorted({name for found in measured.values() for name in found}):
+        cells = (interval(found[phenomenon], "accuracy", 3) for found in measured.values())
+        phenomena.append([phenomenon.replace("_", " "), *cells])
+    first, *others = (one["accuracy"] for one in figures.values())
+    record.save(
+        "minimal_pairs",
+        claims={"both networks prefer the acceptable sentence more often than a 5-gram model": min(others) > first},
+        settings=settings,
+        figures=figures,
+        tables=[rows, phenomena],
+        notes="67,000 pairs of BLiMP, 0.5 is chance; the defaults with as much time for each network, subwords.",
+    )
 
 
 def write_sentences(texts: Sequence[Path], folder: Path) -> tuple[Path, Path]:

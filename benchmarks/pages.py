@@ -15,8 +15,8 @@ folder --data. Each page is opened at 360 and at 1,400 pixels, in light and dark
 - have at most 3 MB, and be loaded and painted within 1 s (medians of 5 loads);
 - answer clicks on legends, headings of tables, tokens and folded parts; zoom; and save all figures and tables.
 
-The script prints one line for each page, with its problems below it, and a verdict last. The exit code is 1 if a page
-has a problem. Labels that overlap in a figure, and lesser violations, are remarks, which --verbose shows.
+The script prints one line for each page, with its problems below it. The exit code is 1 if a
+page has a problem. Labels that overlap in a figure, and lesser violations, are remarks, which --verbose shows.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import record
 from chromium import start_browser
 from page_checks import check_page
 from page_data import corpora, made_up, make_pages
@@ -43,7 +44,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print remarks, too")
     arguments = parser.parse_args()
     axe = arguments.axe.read_text(encoding="utf-8") if arguments.axe else ""
-    failed = count = 0
+    failed, rows, figures = 0, [["page", "MB", "loaded, ms", "painted, ms", "problems"]], {}
     with tempfile.TemporaryDirectory() as temporary, start_browser(arguments.chromium) as browser:
         for name, page in pages(arguments, Path(temporary)):
             plain_name = name.replace(" ", "-").replace("/", "-")
@@ -51,9 +52,22 @@ def main() -> int:
             print(f"{name:28}{verdict.line()}", flush=True)
             for text in [*verdict.problems, *(verdict.remarks if arguments.verbose else ())]:
                 print(f"    {text}", flush=True)
-            failed, count = failed + bool(verdict.problems), count + 1
-    without = "" if axe else " (accessibility was not checked; give --axe)"
-    print(f"{count - failed} of {count} pages have no problems{without}")
+            failed += bool(verdict.problems)
+            times = {"load": 1000 * verdict.load, "paint": 1000 * verdict.paint}
+            rows.append([name, f"{verdict.size / 1e6:.2f}", *(f"{one:.0f}" for one in times.values())])
+            rows[-1].append(str(len(verdict.problems)))
+            figures[name] = {key: record.Figure(value, 0.5 * value, 1.5 * value) for key, value in times.items()}
+            figures[name]["MB"] = verdict.size / 1e6
+    record.save(
+        "pages",
+        claims={"every page of compare and inspect is loaded within 1 s, has at most 3 MB and no problem": not failed},
+        settings={"steps": arguments.steps, "axe-core": bool(axe)},
+        figures=figures,
+        tables=[rows],
+        notes="Headless Chromium at 360 and 1,400 pixels, light, dark and on paper; medians of 5 loads. A problem is a "
+        "request to elsewhere, a message in the console, a page wider than its window, or a control that does nothing; "
+        + ("and a serious violation of axe-core." if axe else "accessibility was not checked."),
+    )
     return int(failed > 0)
 
 

@@ -229,8 +229,8 @@ def _command() -> str:
 
 
 def _without_folders(command: str) -> str:
-    """Return a command without the folders of files, and without the file in which `remembered` keeps trainings."""
-    return " ".join(re.sub(r" --keep \S+|(?:[^/,= ]*/)+(?=[^/])", "", command).split())
+    """Return a command without the folders of files, and without what does not matter: where something is kept."""
+    return " ".join(re.sub(r" --(?:keep|packages) \S+|(?:[^/,= ]*/)+(?=[^/])", "", command).split())
 
 
 def commit() -> str:
@@ -431,7 +431,7 @@ def _section_parts(record: Record, most: int = 1000) -> Iterator[str]:
 
 
 def _beside(claim: Claim) -> str:
-    parts = [f"{claim.ours} beside {claim.theirs} of {claim.peer}"] if claim.theirs else []
+    parts = [claim.ours + (f" beside {claim.theirs} of {claim.peer}" if claim.theirs else "")] if claim.ours else []
     parts += [f"ratio {claim.ratio:.2f}"] if claim.ratio is not None else []
     parts += [f"limit: {claim.limit}"] if claim.limit else []
     return f" ({'; '.join(parts)})" if parts else ""

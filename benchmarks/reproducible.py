@@ -1,11 +1,12 @@
-"""Show that two comparisons with one seed give the same figures, to the last bit, and what a busy machine changes.
+"""Show that two comparisons with one seed give the same figures, to the last bit, also on a busy machine.
 
-    python benchmarks/reproducible.py lm --data text.txt --valid rest.txt --layers lstm,transformer --minutes 0.5
+Claim: no metric differs.
 
-The arguments are those of `seriatim compare`, which is run twice into different folders. A third comparison begins with
-an empty cache, so that it measures the speed of the machine again, while other processes keep all processors busy. The
-script prints the table of the first run and its verdict, the verdict of the third one and what it says of the machine,
-and last the number of metrics of the second one that differ from the first.
+    python benchmarks/reproducible.py lm --data text.txt --valid rest.txt --layers lstm,transformer --steps 100
+
+The arguments are those of `seriatim compare`, which is run twice into different folders, the second time while other
+processes keep all processors busy. With a budget in minutes, the second one takes other numbers of steps, unless it
+finds the measured speed in the cache.
 """
 
 import contextlib
@@ -18,17 +19,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seriatim.comparison.findings import headline, warnings_of
+import record
+
 from seriatim.comparison.results import Results
 
 SERIATIM = (sys.executable, "-m", "seriatim")
 
 
-def compare(arguments: list[str], out: Path, *, show: bool = False, cache: Path | None = None) -> Results:
+def compare(arguments: list[str], out: Path) -> Results:
     """Run a comparison and return its results; the script ends if a layer failed."""
     command = [*SERIATIM, "compare", *arguments, "--out", str(out), "--no-report"]
-    environment = os.environ if cache is None else {**os.environ, "SERIATIM_CACHE": str(cache)}
-    done = subprocess.run(command, stdout=None if show else subprocess.DEVNULL, env=environment, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         sys.exit(done.returncode)  # it has said why
     results = Results(json.loads((out / "results.json").read_text(encoding="utf-8")))
@@ -70,19 +71,21 @@ def main() -> None:
         print(__doc__)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        first = compare(sys.argv[1:], folder / "first", show=True)
-        second = compare(sys.argv[1:], folder / "second")
+        before = metrics(compare(sys.argv[1:], Path(name) / "first"))
         with busy_machine():
-            third = compare(sys.argv[1:], folder / "third", cache=folder / "cache")
-    print(f"verdict: {headline(first)}")
-    print(f"verdict on a busy machine: {headline(third)}")
-    print(f"said of the busy machine: {' '.join(warnings_of(third)) or 'nothing'}")
-    same = [row.layer for row in first.ranked] == [row.layer for row in third.ranked]
-    print(f"order of the layers on the busy machine: {'the same' if same else 'another'}")
-    before, after = metrics(first), metrics(second)
-    print(f"largest difference: {max(abs(value - after[name]) for name, value in before.items()):g}")
-    print(f"metrics that differ: {sum(value != after[name] for name, value in before.items())} of {len(before)}")
+            after = metrics(compare(sys.argv[1:], Path(name) / "second"))
+    different = sum(value != after[name] for name, value in before.items())
+    layers = sorted({layer for layer, _ in before})
+    record.save(
+        "reproducible",
+        claims={
+            "two comparisons with one seed have equal metrics to the last bit, also on a busy machine": not different
+        },
+        settings={"arguments": sys.argv[1:]},
+        figures={"different": different, "metrics": len(before)},
+        tables=[[["layers", "metrics", "that differ"], [", ".join(layers), len(before), different]]],
+        notes="`seriatim compare` with these arguments, twice.",
+    )
 
 
 if __name__ == "__main__":

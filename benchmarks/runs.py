@@ -1,6 +1,6 @@
 """The command of each record, in the order of RESULTS.md.
 
-`python benchmarks/figures.py NAME` runs it; DATA stands for the folder that `--data` names. A script that is run
+`python benchmarks/figures.py NAME` runs it. DATA stands for the folder that `--data` names. A script that is run
 otherwise prints its figures and writes no record.
 """
 
@@ -19,21 +19,68 @@ class Run(NamedTuple):
         return self.command.split()[0]
 
 
+NAMES, SHAKESPEARE = "DATA/names-first/names.txt", "DATA/tinyshakespeare/input.txt"
+MASC = "--train DATA/masc-lm/train.txt --valid DATA/masc-lm/valid.txt"
+CAPTIONS = "DATA/multi30k-en-de/tok/train.lc.norm.tok"
+
 RUNS = {
-    "names": Run("A character model of first names", "names.py --names DATA/names-first/names.txt --peer", 5),
-    "architectures": Run("Every architecture on real text", "architectures.py --names DATA/names-first/names.txt", 60),
-    "distance": Run("The benefit of gates and attention", "distance.py", 120),
-    "reach": Run("The reach of gradients", "reach.py --distance 20", 5),
-    "reach-mixed": Run("The reach of gradients, trained on short texts, too", "reach.py --distance 30 --mixed", 5),
-    "reversal": Run("Reversed names with noise", "reversal.py --names DATA/names-first/names.txt", 40),
-    "alignment": Run("What attention learns", "alignment.py", 5),
-    "dropout": Run("The dropout of language models", "dropout.py --data DATA", 600),
-    "two_trees": Run(
-        "Before and after the source was arranged",
-        "two_trees.py 12241bd1f40a --data DATA/tinyshakespeare/input.txt --turns 9",
-        20,
+    # Speed and memory beside other libraries
+    "attention": Run("Layers of attention", "attention.py", 5),
+    "mamba": Run("Mamba without CUDA", "mamba.py", 5),
+    "words": Run("A word model against a plain PyTorch loop", f"words.py speed {MASC}", 5),
+    "words-quality": Run("The perplexity of a word model", f"words.py quality {MASC}", 300),
+    "recurrent_translation": Run(
+        "A recurrent translator", f"recurrent_translation.py --source {CAPTIONS}.en --target {CAPTIONS}.de", 5
     ),
-    "defaults": Run("What the defaults reach", "defaults.py --data DATA --seeds 3", 900),
+    "tiny": Run("A tiny encoder-decoder", "tiny.py --data DATA/inflection-de/train-medium.tsv", 2),
+    "speculation": Run("Drafts", "speculation.py --data DATA/masc-lm/train.txt --minutes 4", 15),
+    "encoding": Run("Encoding a text", "encoding.py --mb 60", 5),
+    "large_vocabulary": Run("Memory of a large vocabulary", "large_vocabulary.py", 1),
+    "large_corpus": Run("Memory for two gigabytes of text", "large_corpus.py", 60),
+    "streaming": Run("A long stream", "streaming.py", 20),
+    "length": Run("The cost of a token as sequences grow", "length.py", 20),
+    # Serving and pages
+    "serving-throughput": Run("Serving", "serving.py throughput", 28),
+    "serving-vanish": Run("Clients that vanish", "serving.py vanish", 5),
+    "serving-soak": Run("A mixed load on a server", "serving.py soak --soak 600", 15),
+    "serving-equality": Run("Answers in a batch", "serving.py equality", 5),
+    "serving-prompts": Run("Long prompts", "serving.py prompts", 5),
+    "pages": Run("Pages in a browser", "pages.py", 25),
+    # Agreement with other libraries, and with itself
+    "arpa_agreement": Run("ARPA files in KenLM", "arpa_agreement.py --data DATA", 5),
+    "interchange": Run("Models of other libraries", "interchange.py", 5),
+    "reproducible": Run(
+        "The same comparison twice",
+        "reproducible.py lm --data builtin:python-docs --layers ngram,lstm,gru,transformer,mamba --steps 60",
+        10,
+    ),
+    # Accuracy
+    "names": Run("A character model of first names", f"names.py --names {NAMES} --peer", 10),
+    "orders": Run("Mixtures with n-grams", f"orders.py {MASC} --test DATA/masc-lm/test.txt", 60),
+    "minimal_pairs": Run(
+        "Minimal pairs",
+        "minimal_pairs.py --pairs DATA/blimp/blimp.jsonl.gz --text DATA/masc-lm/train.txt "
+        "DATA/war-and-peace/warandpeace.txt",
+        90,
+    ),
+    "defaults": Run("What the defaults reach", "defaults.py --data DATA --seeds 3", 1500),
+    "dropout": Run("The dropout of language models", "dropout.py --data DATA", 600),
     "word_models": Run("Language models of words", "word_models.py --data DATA", 100),
-    "ranks": Run("Training on several processes", "ranks.py", 20),
+    "regularization": Run(
+        "A recipe with heavy regularization", f"regularization.py {MASC} --test DATA/masc-lm/test.txt", 40
+    ),
+    "learning_rates": Run("A learning rate for each layer", "learning_rates.py --task lm --width 192", 120),
+    # What architectures can do
+    "architectures": Run("Every architecture on real text", f"architectures.py --names {NAMES}", 60),
+    "distance": Run("The benefit of gates and attention", "distance.py", 120),
+    "reach": Run("The reach of gradients", "reach.py --distance 20", 10),
+    "reach-mixed": Run("The reach of gradients, trained on short texts, too", "reach.py --distance 30 --mixed", 10),
+    "reversal": Run("Reversed names with noise", f"reversal.py --names {NAMES}", 40),
+    "alignment": Run("What attention learns", "alignment.py", 5),
+    # Several processes and versions
+    "ranks": Run("Training on several processes", "ranks.py", 25),
+    "scaling": Run("What large models would take", "scaling_estimate.py", 15),
+    "two_trees": Run(
+        "Before and after the source was arranged", f"two_trees.py 12241bd1f40a --data {SHAKESPEARE} --turns 9", 25
+    ),
 }

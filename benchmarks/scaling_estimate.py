@@ -1,26 +1,22 @@
 """Print the tables of `docs/scaling.md`: what large models and texts would take on many machines.
 
-    python benchmarks/scaling_estimate.py                      # from the figures in scaling_figures.json
-    python benchmarks/scaling_estimate.py --measure            # measure this machine first, and write its figures there
-    python benchmarks/scaling_estimate.py --measure counting   # only the training, or only the counting
-    python benchmarks/scaling_estimate.py --write              # write the tables into docs/scaling.md
+    python benchmarks/scaling_estimate.py            # measure this machine, and write the record
+    python benchmarks/scaling_estimate.py --write    # write the tables into docs/scaling.md, from the record
 
 The figures are measured on one machine; assumptions about other machines are the constants below.
 """
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import machine
+import record
 from counting_measurement import measure_counting
 from counting_tables import counting_table, measured_counting_table
 from page_tables import table, write_page
 from scaling_simulation import Layer, Model, Network, Step, memory_of_rank, simulate_step
-from training_measurement import mamba, measure_training
+from training_measurement import SMALL, mamba, measure_training
 
-FIGURES = Path(__file__).with_name("scaling_figures.json")
 PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 GPUS, MACHINES = 64, 100
 """What is asked: a Mamba on so many GPUs, and a 5-gram model of 10¹² tokens on so many machines."""
@@ -191,25 +187,50 @@ def tables(figures: Mapping[str, float]) -> dict[str, list[str]]:
     }
 
 
+def known() -> dict[str, float]:
+    """Return the figures of the record."""
+    return {key: figure.value for key, figure in record.read("scaling").figures.items()}
+
+
+def save(figures: Mapping[str, float]) -> None:
+    """Write the record."""
+    ratios = {kind: figures[f"step_{kind}"] / checked_step(figures, kind).seconds for kind in KINDS}
+    claims = [
+        record.Claim(
+            text=f"the simulation predicts a step of two processes of this machine with `{kind}` within 10 %",
+            reached=0.9 <= ratio <= 1.1,
+            ours=f"measured {ratio:.2f} times",
+        )
+        for kind, ratio in ratios.items()
+    ]
+    record.save(
+        "scaling",
+        claims=claims,
+        settings={"width": SMALL},
+        figures={key: record.Figure(value, 0.8 * value, 1.2 * value) for key, value in figures.items()},
+        tables=[
+            [["two processes of this machine", "predicted", "measured", "measured / predicted"]]
+            + [
+                [
+                    kind,
+                    f"{checked_step(figures, kind).seconds:.3f} s",
+                    f"{figures[f'step_{kind}']:.3f} s",
+                    f"{ratio:.2f}",
+                ]
+                for kind, ratio in ratios.items()
+            ]
+        ],
+        notes="The figures behind docs/scaling.md; those of the counting of n-grams are in the tables of that page.",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", nargs="?", const="all", choices=["all", "training", "counting"])
     parser.add_argument("--write", action="store_true", help="write the tables into docs/scaling.md")
-    arguments = parser.parse_args()
-    if arguments.measure:
-        figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-        if arguments.measure in ("all", "training"):
-            figures |= measure_training() | {"machine": machine.describe()}
-        if arguments.measure in ("all", "counting"):
-            figures |= measure_counting()
-        FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
-    figures = json.loads(FIGURES.read_text())
-    print(figures["machine"])
-    if arguments.write:
-        write_page(PAGE, tables(figures))
-    for name, lines in tables(figures).items():
-        print(f"\n{name}\n")
-        print("\n".join(lines))
+    if not parser.parse_args().write:
+        save(measure_training() | measure_counting())
+    else:
+        write_page(PAGE, tables(known()))
 
 
 if __name__ == "__main__":

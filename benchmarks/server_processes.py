@@ -10,7 +10,9 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import record
 
 START_SECONDS = 180.0
 STOP_SECONDS = 20.0
@@ -40,6 +42,15 @@ class Server(NamedTuple):
             yield
         finally:
             self.process.send_signal(signal.SIGSTOP)
+
+
+class Found(NamedTuple):
+    """What a section of `serving.py` has measured: the arguments of `record.save`."""
+
+    claims: list[record.Claim]
+    figures: dict[str, Any]
+    tables: list[list[list[str]]]
+    notes: str
 
 
 class Place(NamedTuple):

@@ -1,6 +1,6 @@
 """Measure the server: throughput beside other servers, vanished clients, memory, equal answers, and long prompts.
 
-    python benchmarks/serving.py [--only throughput|vanish|soak|equality|prompts] [--packages FOLDER] [--quick]
+    python benchmarks/serving.py throughput|vanish|soak|equality|prompts [--packages FOLDER] [--quick]
 
 throughput: GPT-2 of 124 M and of 4 × 256 with the same random weights in `seriatim serve`, in `transformers serve` with
 and without its continuous batching, and in the server that people write around a model (`plain_server.py`) with
@@ -26,21 +26,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import record
 import served_models
 import serving_answers
 import serving_load
 import torch
-from decoding import bandwidth
 from http_client import Streamed, stream
-from machine import describe
-from server_processes import Place, Server, plain, running, seriatim, transformers_serve
+from server_processes import Found, Place, Server, plain, running, seriatim, transformers_serve
 
 from seriatim.interchange.formats import import_run
 
 OURS = "seriatim serve"
+RATIOS = ("ours to this", "first token of this to ours")
 GPT2 = {
     "gpt2-124m": {"size": 768, "layers": 12, "words": 50_257, "heads": 12},
     "small": {"size": 256, "layers": 4, "words": 8_000, "heads": 4},
@@ -117,23 +117,42 @@ def start(name: str, folder: Path, place: Place, stack: ExitStack) -> dict[str, 
     return servers
 
 
-def throughput(args: argparse.Namespace, folder: Path, place: Place) -> None:
+def throughput(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Compare servers."""
-    print(f"\nStreams of {args.new_tokens} tokens after 32; medians of {args.repeats} turns of all servers.")
-    print("The share of the client is that of one processor; texts are equal if they are those of our server.\n")
-    print(
-        "| model | clients | server | tokens/s | first token, median ms | p95 ms | client's share | equal texts", end=""
-    )
-    print(" | tokens/s of ours to this | first token of this to ours |\n|---|---|---|---|---|---|---|---|---|---|")
+    rows = [["model", "clients", "server", "tokens/s", "first token, median ms", "p95 ms", "equal texts", *RATIOS]]
+    figures: dict[str, Any] = {}
     for name in args.models.split(","):
         with ExitStack() as stack:
             servers = start(name, folder, place, stack)
             for clients in map(int, args.clients.split(",")):
-                point(name, clients, servers, args)
+                figures[f"{name}, {clients} clients"] = point(name, clients, servers, args, rows)
+    claims = []
+    for peer in dict.fromkeys(title for one in figures.values() for title in one if title != OURS):
+        both = {job: one for job, one in figures.items() if peer in one}
+        ratios = {job: statistics.median(one[OURS]) / statistics.median(one[peer]) for job, one in both.items()}
+        worst = min(ratios, key=lambda job: ratios[job])
+        claims.append(
+            record.Claim(
+                text=f"more tokens a second than the other server (the least: {worst})",
+                reached=ratios[worst] > 1,
+                peer=peer,
+                ours=f"{statistics.median(figures[worst][OURS]):,.0f} tokens/s",
+                theirs=f"{statistics.median(figures[worst][peer]):,.0f} tokens/s",
+                ratio=ratios[worst],
+            )
+        )
+    notes = f"""
+        GPT-2 of 124 M and of 4 × 256 with random weights; streams of {args.new_tokens} tokens after prompts of 32 that
+        all differ, greedy; medians of {args.repeats} turns of all servers. Texts are equal if they are those of our
+        server. "Plain" is an application that generates one text at a time.
+    """
+    return Found(claims, figures, [rows], notes)
 
 
-def point(name: str, clients: int, servers: dict[str, Server], args: argparse.Namespace) -> None:
-    """Measure a number of clients and print a row for each server."""
+def point(
+    name: str, clients: int, servers: dict[str, Server], args: argparse.Namespace, rows: list[list[str]]
+) -> dict[str, list[float]]:
+    """Measure a number of clients, add a row for each server, and return the tokens a second of each turn."""
     draw, loads = random.Random(clients), {title: list[Load]() for title in servers}
     for turn in range(-1, args.repeats):  # the first turn, which is not counted, compiles and allocates
         prompts = make_prompts(draw, clients, max(2, 4 // clients) if turn >= 0 else 1, 32)
@@ -149,22 +168,24 @@ def point(name: str, clients: int, servers: dict[str, Server], args: argparse.Na
                 continue
             if turn >= 0:
                 loads[title].append(result)
-    speeds, firsts = {}, {}
-    for title, results in loads.items():
-        speeds[title] = statistics.median(len(one.texts) * args.new_tokens / one.seconds for one in results)
-        firsts[title] = [1e3 * text.times[0] for one in results for text in one.texts]
+    speeds = {
+        title: [len(one.texts) * args.new_tokens / one.seconds for one in results] for title, results in loads.items()
+    }
+    firsts = {title: [1e3 * text.times[0] for one in results for text in one.texts] for title, results in loads.items()}
     expected = [text.text for one in loads[OURS] for text in one.texts]
     for title, results in loads.items():
         median, late = np.percentile(firsts[title], (50, 95))
         texts = [text.text for one in results for text in one.texts]
         equal = sum(a == b for a, b in zip(texts, expected, strict=True))
-        share = statistics.median(one.client_share for one in results)
-        cells = [name, str(clients), title, f"{speeds[title]:,.0f}", f"{median:,.0f}", f"{late:,.0f}", f"{share:.2f}"]
-        cells += [f"{equal} of {len(texts)}", f"{speeds[OURS] / speeds[title]:.2f}"]
-        print(f"| {' | '.join([*cells, f'{median / statistics.median(firsts[OURS]):.2f}'])} |", flush=True)
+        speed = statistics.median(speeds[title])
+        cells = [name, str(clients), title, f"{speed:,.0f}", f"{median:,.0f}", f"{late:,.0f}"]
+        ratios = [statistics.median(speeds[OURS]) / speed, median / statistics.median(firsts[OURS])]
+        rows.append([*cells, f"{equal} of {len(texts)}", *(f"{ratio:.2f}" for ratio in ratios)])
+        print(*rows[-1], sep=" | ", flush=True)
+    return speeds
 
 
-SECTIONS: dict[str, Callable[[argparse.Namespace, Path, Place], None]] = {
+SECTIONS: dict[str, Callable[[argparse.Namespace, Path, Place], Found]] = {
     "throughput": throughput,
     "vanish": serving_load.vanish,
     "soak": serving_load.soak,
@@ -177,7 +198,7 @@ def arguments() -> argparse.Namespace:
     """Return the arguments; ``--quick`` only changes the defaults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--only", choices=SECTIONS, help="one section (default: all)")
+    add("section", choices=SECTIONS)
     add("--quick", action="store_true", help="tiny models and loads, to try the script")
     add("--threads", type=int, default=2, help="of every server (default: 2)")
     add("--repeats", type=int, default=3, help="turns, or repetitions (default: 3)")
@@ -201,11 +222,17 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
-    print(f"{describe()}; memory is read at {bandwidth() / 1e9:.1f} GB/s")
-    for name, section in SECTIONS.items():
-        if args.only in (None, name):
-            with tempfile.TemporaryDirectory(prefix="serving-") as folder:
-                section(args, Path(folder), Place(args.threads, Path(folder), args.packages))
+    with tempfile.TemporaryDirectory(prefix="serving-") as folder:
+        found = SECTIONS[args.section](args, Path(folder), Place(args.threads, Path(folder), args.packages))
+    record.save(
+        f"serving-{args.section}",
+        claims=found.claims,
+        settings=vars(args),
+        figures=found.figures,
+        tables=found.tables,
+        peers=["transformers"] if args.section == "throughput" else [],
+        notes=found.notes,
+    )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import record
 import served_models
 from http_client import ask, connected, events, stream
-from server_processes import Place, running, seriatim
+from server_processes import Found, Place, running, seriatim
 
 LAYERS = ("lstm", "mamba", "transformer", "ngram")
 LONGEST = 200
@@ -23,7 +24,7 @@ LAST = 100
 STREAM_TOKENS = 4096
 
 
-def equality(args: argparse.Namespace, folder: Path, place: Place) -> None:
+def equality(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Compare answers in a batch with answers one after another, of a fresh server that has no prompt in its cache."""
     text, draw = served_models.text().encode("ascii", "ignore").decode(), random.Random(0)
     starts = [draw.randrange(len(text) - LONGEST) for _ in range(args.prompts)]
@@ -35,10 +36,8 @@ def equality(args: argparse.Namespace, folder: Path, place: Place) -> None:
     with running("together", seriatim(*runs), place) as server:
         found["batch"] = {layer: asyncio.run(answers(server.port, layer, prompts, len(prompts))) for layer in LAYERS}
         found["again"] = {layer: asyncio.run(answers(server.port, layer, prompts, len(prompts))) for layer in LAYERS}
-    print(f"\n{len(prompts)} prompts, {ANSWER_TOKENS} tokens each, greedy: sent at once, and again at once to the same")
-    print("server, which has their beginnings in its cache; compared with another server, one request after another.\n")
-    print("| layer | way | equal texts | equal log-probabilities, bit by bit | largest difference |")
-    print("|---|---|---|---|---|")
+    rows = [["layer", "way", "equal texts", "equal log probabilities, bit by bit", "largest difference"]]
+    different = 0
     for layer in LAYERS:
         for way, title in (("batch", "at once"), ("again", "at once, again")):
             pairs = list(zip(found["alone"][layer], found[way][layer], strict=True))
@@ -50,7 +49,18 @@ def equality(args: argparse.Namespace, folder: Path, place: Place) -> None:
             ]
             bits, largest = sum(a == b for a, b in scores), max(abs(a - b) for a, b in scores)
             cells = [layer, title, f"{equal} of {len(pairs)}", f"{bits:,} of {len(scores):,}", f"{largest:.1e}"]
-            print(f"| {' | '.join(cells)} |", flush=True)
+            rows.append(cells)
+            different += len(pairs) - equal + len(scores) - bits
+    claim = record.Claim(
+        text="answers in a batch are those of one request after another, bit for bit, also from the cache of prompts",
+        reached=not different,
+        ours=f"{different} differ",
+    )
+    notes = f"""
+        {len(prompts)} prompts, {ANSWER_TOKENS} tokens each, greedy: sent at once, and again at once to the same server,
+        which has their beginnings in its cache; compared with another server, one request after another.
+    """
+    return Found([claim], {"different": different}, [rows], notes)
 
 
 async def answers(port: int, layer: str, prompts: Sequence[str], at_once: int) -> list[Any]:
@@ -68,7 +78,7 @@ async def answers(port: int, layer: str, prompts: Sequence[str], at_once: int) -
     return await asyncio.gather(*map(one, prompts))
 
 
-def prompts(args: argparse.Namespace, folder: Path, place: Place) -> None:
+def prompts(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Measure prompts that begin like earlier ones, and the stream of another client during a long prompt."""
     runs = [served_models.train(layer, folder, size=args.size, layers=2) for layer in ("lstm", "transformer")]
     text = served_models.text().encode("ascii", "ignore").decode()
@@ -78,21 +88,21 @@ def prompts(args: argparse.Namespace, folder: Path, place: Place) -> None:
             known.append([run.name, *asyncio.run(cached(server.port, text, args))])
         with running(run.name, seriatim(run), place) as server:
             gaps.append([run.name, *asyncio.run(beside(server.port, text, args))])
-    print(
-        f"\nTime to the first token after {args.prompt_tokens:,} tokens: a new prompt, and then one that differs in the"
+    faster = min(float(row[-1]) for row in known)
+    claim = record.Claim(
+        text="a prompt that differs from an earlier one in its end is read at least 5 times as fast as a new one",
+        reached=faster >= 5,
+        ours=f"at least {faster:.1f} times",
     )
-    print(f"last {LAST} tokens; medians of {args.repeats}; 2 layers of {args.size}, tokens are bytes.\n")
-    print("| layer | new, ms | known beginning, ms | known tokens | ratio |\n|---|---|---|---|---|")
-    for cells in known:
-        print(f"| {' | '.join(cells)} |")
-    print(
-        f"\nA stream while another client's prompt of {args.prompt_tokens:,} tokens is read: times between two events"
-    )
-    print("of the stream, the largest of each repetition, medians of the repetitions.\n")
-    print("| layer | reading, ms | largest gap before, ms | largest gap while reading, ms | reading to the gap |")
-    print("|---|---|---|---|---|")
-    for cells in gaps:
-        print(f"| {' | '.join(cells)} |", flush=True)
+    first = [["layer", "new, ms", "known beginning, ms", "known tokens", "ratio"], *known]
+    second = [["layer", "reading, ms", "largest gap before, ms", "while reading, ms", "reading to the gap"], *gaps]
+    notes = f"""
+        The first token after {args.prompt_tokens:,} bytes: a new prompt, and one that differs from it in the last
+        {LAST}. Below, the largest gap between two events of another client's stream while such a prompt is read; all
+        are medians of {args.repeats}; 2 layers of {args.size}.
+    """
+    figures = {row[0]: record.Figure(float(row[-1]), 0.7 * float(row[-1]), 1.3 * float(row[-1])) for row in known}
+    return Found([claim], figures, [first, second], notes)
 
 
 async def cached(port: int, text: str, args: argparse.Namespace) -> list[str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import record
 import served_models
 from http_client import ask, connected, events, metrics
-from server_processes import Place, running, seriatim
+from server_processes import Found, Place, running, seriatim
 
 PLACES, ROUNDS = 512, 3
 VANISH_TOKENS = 1000
@@ -55,19 +56,28 @@ async def until_at_most(port: int, texts: int) -> float:
     raise TimeoutError(f"after {WAIT_SECONDS:.0f} seconds there are still more than {texts} texts")
 
 
-def vanish(args: argparse.Namespace, folder: Path, place: Place) -> None:
+def vanish(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Let half of many clients vanish, several times, and compare the server before and after."""
     run = served_models.train("lstm", folder, size=args.size)
-    print(f"\n{args.vanish} clients of an LSTM, with streams of {VANISH_TOKENS} tokens; half of them go away.")
-    print("Before, at the most, and after all others have received their whole texts; the first round allocates.\n")
-    print("| round | texts | resident MB | descriptors | whole texts | seconds until the places were free |")
-    print("|---|---|---|---|---|---|")
+    rows = [["round", "texts", "resident MB", "descriptors", "whole texts", "s until the places were free"]]
+    freed = []
     with running("vanish", seriatim(run, "--max-running", str(PLACES)), place) as server:
         for number in range(1, ROUNDS + 1):
-            asyncio.run(vanish_once(server.port, args.vanish, number))
+            cells, seconds, is_whole = asyncio.run(vanish_once(server.port, args.vanish, number))
+            rows.append(cells)
+            freed.append(seconds if is_whole else float("inf"))
+    claim = record.Claim(
+        text="of 200 clients half go away: their places are free within a second, the others get their whole texts",
+        reached=max(freed) < 1,
+        ours=f"at most {max(freed):.2f} s",
+    )
+    notes = f"""
+        An LSTM, streams of {VANISH_TOKENS} tokens; before, at the most, and after all others have received their texts.
+    """
+    return Found([claim], {"seconds": freed}, [rows], notes)
 
 
-async def vanish_once(port: int, clients: int, number: int) -> None:
+async def vanish_once(port: int, clients: int, number: int) -> tuple[list[str], float, bool]:
     before = await Gauges.read(port)
     leaving, begun, whole = asyncio.Event(), asyncio.Semaphore(0), 0
 
@@ -99,7 +109,8 @@ async def vanish_once(port: int, clients: int, number: int) -> None:
     await asyncio.sleep(0.5)
     after = await Gauges.read(port)
     each = [" / ".join(f"{getattr(one, name):,.0f}" for one in (before, most, after)) for name in Gauges._fields[:3]]
-    print(f"| {number} | {' | '.join(each)} | {whole} of {clients - clients // 2} | {free:.2f} |", flush=True)
+    staying = clients - clients // 2
+    return [str(number), *each, f"{whole} of {staying}", f"{free:.2f}"], free, whole == staying
 
 
 class Worker:
@@ -200,7 +211,7 @@ class Worker:
         return (await ask(self.port, *request)).status == status
 
 
-def soak(args: argparse.Namespace, folder: Path, place: Place) -> None:
+def soak(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Load a server with several models, and see whether its memory grows."""
     seconds = min(args.soak, DAY)
     runs = [served_models.train(layer, folder, size=args.size) for layer in LAYERS]
@@ -210,26 +221,36 @@ def soak(args: argparse.Namespace, folder: Path, place: Place) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     with running("soak", seriatim(*runs), place) as server:
         seen, last = asyncio.run(soaked(server.port, prompts, seconds, counts))
-    print(
-        f"\n{WORKERS} clients with completions, streams, scores, sessions, cancelled and bad requests: {seconds:,.0f} s"
-    )
-    print(f"on {', '.join(LAYERS)}. The {PROMPTS} prompts recur, so that the cache of prompts is soon complete.\n")
-    print("| seconds | texts | resident MB | descriptors | cache and sessions, MB |\n|---|---|---|---|---|")
-    for index in sorted(set(np.linspace(0, len(seen) - 1, LINES).astype(int).tolist())):
-        when, found = seen[index]
-        cells = f"{found.texts} | {found.megabytes:,.1f} | {found.descriptors} | {found.cache:,.1f}"
-        print(f"| {when:,.0f} | {cells} |")
-    print(f"| at rest | {last.texts} | {last.megabytes:,.1f} | {last.descriptors} | {last.cache:,.1f} |")
-    print("\n| request | result | number |\n|---|---|---|")
-    for (kind, result), count in sorted(counts.items()):
-        print(f"| {kind} | {result} | {count:,} |")
-    half = [(when, found.megabytes, found.cache) for when, found in seen if when >= seconds / 2]
-    times, sizes, caches = np.array(half).T
-    slope = float(np.polyfit(times / 3600, sizes, 1)[0]) if len(half) > 2 else float("nan")
-    growth = slope * float(times[-1] - times[0]) / 3600
-    verdict = "flat" if growth < FLAT * sizes[-1] else "not flat"
-    print(f"\nOver the second half, memory grows by {growth:+.1f} MB, the cache by {caches[-1] - caches[0]:+.1f} MB;")
-    print(f"memory is {verdict}. Slope of {len(half)} measurements: {slope:+,.1f} MB an hour", flush=True)
+    rows = [["seconds", "texts", "resident MB", "descriptors", "cache and sessions, MB"]]
+    chosen = sorted(set(np.linspace(0, len(seen) - 1, LINES).astype(int).tolist()))
+    for when, one in [*(seen[index] for index in chosen), ("at rest", last)]:
+        time_shown = when if isinstance(when, str) else f"{when:,.0f}"
+        rows.append([time_shown, str(one.texts), f"{one.megabytes:,.1f}", str(one.descriptors), f"{one.cache:,.1f}"])
+    results = [["request", "result", "number"]]
+    results += [[kind, result, f"{count:,}"] for (kind, result), count in sorted(counts.items())]
+    half = [(when, found.megabytes) for when, found in seen if when >= seconds / 2]
+    times, sizes = np.array(half).T
+    growth = float(np.polyfit(times, sizes, 1)[0] * (times[-1] - times[0])) if len(half) > 2 else float("nan")
+    wrong = sum(count for (_, result), count in counts.items() if result != "as expected")
+    claims = [
+        record.Claim(
+            text="a mixed load: every request has the expected result",
+            reached=not wrong,
+            ours=f"{wrong:,} of {sum(counts.values()):,} others",
+        ),
+        record.Claim(
+            text="a mixed load: memory is flat over the second half",
+            reached=growth < FLAT * sizes[-1],
+            ours=f"{growth:+.1f} MB",
+            limit=f"{FLAT:.0%}",
+        ),
+    ]
+    notes = f"""
+        {WORKERS} clients with completions, streams, scores, sessions, cancelled and bad requests on
+        {", ".join(LAYERS)}; the {PROMPTS} prompts recur, so that the cache of prompts is soon complete.
+    """
+    figures = {"wrong": wrong, "growth": record.Figure(growth, min(growth, 0.0), FLAT * float(sizes[-1]))}
+    return Found(claims, figures, [rows, results], notes)
 
 
 async def soaked(

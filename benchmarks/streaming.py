@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import record
 import torch
 from torch import Tensor
 
@@ -77,7 +78,7 @@ class Stream:
         return 1e6 * taken / tokens
 
 
-def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[str, float]:
+def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[str, Any]:
     """Measure one stream through a layer with a state of constant size."""
     stream, size = Stream(name, width, options), tokens // BLOCKS
     stream.block(size)
@@ -93,8 +94,8 @@ def even(name: str, width: int, options: dict[str, Any], tokens: int) -> dict[st
         stream.state = state
         stream.block(min(size, MOST))
 
-    found = machine.in_turn({"early": lambda: go_on(early), "late": lambda: go_on(late)}, REPEATS)
-    paces = {when: 1e6 * seconds / min(size, MOST) for when, seconds in found.items()}
+    found = machine.times_in_turn({"early": lambda: go_on(early), "late": lambda: go_on(late)}, REPEATS)
+    paces = {when: [1e6 * one / min(size, MOST) for one in seconds] for when, seconds in found.items()}
     return {**paces, "grown": grown, "state": state_bytes(late)}
 
 
@@ -129,25 +130,38 @@ def main() -> None:
         return
     if arguments.tokens < BLOCKS:
         parser.error(f"--tokens must be at least {BLOCKS}")
-    print(machine.describe())
-    print(f"{arguments.tokens:,} tokens through one layer of width {arguments.width}; µs a token, MB, bytes")
-    print(f"{'':28} {'at 1 %':>8} {'at the end':>12} {'ratio':>8} {'grown MB':>10} {'state bytes':>12}")
-    ratios, growths = {}, {}
+    rows, figures = [["", "µs a token, at 1 %", "at the end", "ratio", "grown MB", "state bytes"]], {}
     for name, options in constant().items():
-        found = apart(even, name, arguments.width, options, arguments.tokens)
         label = f"{name}, window {WINDOW}" if options else name
-        ratios[label], growths[label] = found["late"] / found["early"], found["grown"]
-        print(
-            f"{label:28} {found['early']:8.1f} {found['late']:12.1f} {ratios[label]:8.2f} {found['grown']:10.2f} "
-            f"{found['state']:12,}",
-            flush=True,
-        )
-    print("\nattention without a window")
-    for row in apart(growing, arguments.width, arguments.growing_tokens):
-        print(f"after {row['tokens']:7,} tokens {row['pace']:8.1f} µs a token {row['state']:12,} bytes of state")
-    slowest, biggest = max(ratios, key=lambda n: ratios[n]), max(growths, key=lambda n: growths[n])
-    print(f"\nmost memory gained {growths[biggest]:.2f} MB ({biggest}); the claim is flat")
-    print(f"worst ratio of end to start {ratios[slowest]:.2f} ({slowest}); the claim is 1")
+        figures[label] = found = apart(even, name, arguments.width, options, arguments.tokens)
+        ratios = [late / early for early, late in zip(found["early"], found["late"], strict=True)]
+        found["ratio"] = ratios
+        shown = [f"{statistics.median(found[when]):.1f}" for when in ("early", "late")]
+        rows.append([label, *shown, f"{statistics.median(ratios):.2f}", f"{found['grown']:.2f}", f"{found['state']:,}"])
+        print(*rows[-1], sep="  ", flush=True)
+    full = [
+        [f"{row['tokens']:,} tokens", f"{row['pace']:.1f}", f"{row['state']:,}"]
+        for row in apart(growing, arguments.width, arguments.growing_tokens)
+    ]
+    worst = max(statistics.median(one["ratio"]) for one in figures.values())
+    most = max(one.pop("grown") for one in figures.values())
+    claims = [
+        record.Claim(
+            text=f"{arguments.tokens:,} tokens through every layer with a constant state: no token takes longer",
+            reached=worst <= 1.1,
+            ours=f"at most {worst:.2f} of the time at the start",
+        ),
+        record.Claim(text="the same: no memory is gained", reached=most <= 1.0, ours=f"at most {most:.2f} MB"),
+    ]
+    record.save(
+        "streaming",
+        claims=claims,
+        settings=vars(arguments),
+        figures={**figures, "most": record.Figure(most, 0.0, 1.0)},
+        tables=[rows, [["attention without a window, after", "µs a token", "state bytes"], *full]],
+        notes="One layer of width 64, each in its own process; times of both states in turn. Full attention reads its "
+        "whole state at every step, which grows.",
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Compare a word-level LSTM with a plain PyTorch loop: perplexity and speed.
 
-Claim: the mean perplexity over seeds is within 0.5 % of that of the loop, or below it; bfloat16 is within 0.3 % of
-float32; float32 is at least as fast as the loop, bfloat16 at least 1.6 times as fast.
+Claims: a training step is at least as fast as that of the loop, and the mean perplexity over seeds is within 0.5 % of
+that of the loop, or below it.
 
-    python benchmarks/words.py --train train.txt --valid valid.txt [--seeds 3] [--speed-only]
+    python benchmarks/words.py speed --train train.txt --valid valid.txt
+    python benchmarks/words.py quality --train train.txt --valid valid.txt [--seeds 3]
 
 The loop is what a user would write: nn.Embedding, nn.LSTM with two layers of 200, a tied nn.Linear, cross-entropy over
 all logits of a batch, and SGD with rate 20, divided by 4 when the validation loss does not improve.
@@ -17,8 +18,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import machine
+import record
 import torch
 from preparing import Prepared, prepare, trainer_of
 from torch import Tensor, nn
@@ -140,11 +143,38 @@ def speed(jobs: dict[str, Prepared]) -> None:
         windows = itertools.chain.from_iterable(first.batches.read(groups) for _ in itertools.count())
         works[name] = turn(contestant, windows)
         works[name]()
-    found = machine.in_turn(works, TURNS)
+    found = machine.times_in_turn(works, TURNS)
     tokens = STEPS_A_TURN * BATCH * LENGTH
+    figures = {name: {"rate": [tokens / one for one in taken]} for name, taken in found.items()}
+    rows, claims = [["", "tokens/s", "of the loop's"]], []
     for name, taken in found.items():
-        ratio = found["plain loop"] / taken
-        print(f"{name:12} {tokens / taken:8,.0f} tokens/s   {ratio:.2f} times the plain loop", flush=True)
+        ratios = figures[name]["ratio"] = [a / b for a, b in zip(found["plain loop"], taken, strict=True)]
+        shown, ratio = f"{statistics.median(figures[name]['rate']):,.0f}", statistics.median(ratios)
+        rows.append([name, shown, f"{ratio:.2f}"])
+        if name != "plain loop":
+            claims.append(
+                record.Claim(
+                    text=f"a training step of a language model of words in {name}: at least as fast as a plain loop",
+                    reached=ratio >= 1,
+                    peer="torch: nn.LSTM, all logits",
+                    ours=f"{shown} tokens/s",
+                    theirs=f"{rows[1][1]} tokens/s",
+                    ratio=ratio,
+                )
+            )
+    save("words", claims, figures, rows)
+
+
+def save(name: str, claims: list[record.Claim], figures: dict[str, Any], rows: list[list[str]]) -> None:
+    record.save(
+        name,
+        claims=claims,
+        settings={"model": MODEL, "training": TRAINING, "tokenizer": TOKENIZER},
+        figures=figures,
+        tables=[rows],
+        peers=["torch"],
+        notes="Words of masc-lm that occur at least twice, LSTM 2 × 200 with tied weights, SGD, batch 20 × 35.",
+    )
 
 
 def loop_perplexity(first: Prepared, epochs: int, seed: int) -> float:
@@ -165,40 +195,43 @@ def loop_perplexity(first: Prepared, epochs: int, seed: int) -> float:
 
 
 def quality(arguments: argparse.Namespace, folder: Path) -> None:
-    """Print the perplexity of the loop and of both precisions for each seed, and the ratios of the means."""
-    rows = []
+    """Train the loop and ours with each seed, and save the perplexities."""
+    found: dict[str, list[float]] = {"plain loop": [], "float32": []}
     for seed in range(1, arguments.seeds + 1):
-        jobs = {name: job(arguments, folder / f"{name}-{seed}", name, seed) for name in arguments.precisions.split(",")}
-        row = {"plain loop": loop_perplexity(next(iter(jobs.values())), arguments.epochs, seed)}
-        for name, each in jobs.items():
-            trainer = trainer_of(each, folder / f"{name}-{seed}")
-            trainer.start()
-            row[name] = math.exp(trainer.fit().best_valid)
-        rows.append(row)
-        print(f"seed {seed}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items()), flush=True)
-    means = {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
-    for name, mean in means.items():
-        print(f"{name:12} mean perplexity {mean:.2f}, {mean / means['plain loop']:.4f} of the loop's", flush=True)
+        each = job(arguments, folder / f"{seed}", "float32", seed)
+        found["plain loop"].append(loop_perplexity(each, arguments.epochs, seed))
+        trainer = trainer_of(each, folder / f"{seed}")
+        trainer.start()
+        found["float32"].append(math.exp(trainer.fit().best_valid))
+        print(f"seed {seed}: " + ", ".join(f"{name} {values[-1]:.2f}" for name, values in found.items()), flush=True)
+    theirs, ours = (statistics.fmean(values) for values in found.values())
+    claim = record.Claim(
+        text="the perplexity of a language model of words is at most 0.5 % above that of a plain loop",
+        reached=ours <= 1.005 * theirs,
+        peer="torch: nn.LSTM",
+        ours=f"{ours:.2f}",
+        theirs=f"{theirs:.2f}",
+        ratio=theirs / ours,
+    )
+    rows = [["", "perplexity, mean", "each seed"]]
+    for name, values in found.items():
+        rows.append([name, f"{statistics.fmean(values):.2f}", ", ".join(f"{value:.2f}" for value in values)])
+    save("words-quality", [claim], found, rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("speed", "quality"))
     parser.add_argument("--train", required=True)
     parser.add_argument("--valid", required=True)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--precisions", default="float32,bfloat16")
-    parser.add_argument("--speed-only", action="store_true")
-    parser.add_argument("--quality-only", action="store_true")
     arguments = parser.parse_args()
-    print(machine.describe())
     with tempfile.TemporaryDirectory() as folder:
-        jobs = {name: job(arguments, Path(folder) / name, name) for name in ("float32", "bfloat16")}
-        print(f"{jobs['float32'].vocabulary.tokenizer.vocabulary_size:,} words, batch {BATCH} × {LENGTH}")
-        if not arguments.speed_only:
+        if arguments.part == "quality":
             quality(arguments, Path(folder))
-        if not arguments.quality_only:
-            speed(jobs)
+        else:
+            speed({name: job(arguments, Path(folder) / name, name) for name in ("float32", "bfloat16")})
 
 
 if __name__ == "__main__":
