@@ -1,6 +1,6 @@
 """Put the figures of papers beside those of the plain command, on the same corpus with the same split.
 
-    python benchmarks/published.py NAME --data FOLDER --keep FOLDER [--seeds 1,2,3] [--only PART,PART] [--record]
+    python benchmarks/published.py NAME --data FOLDER [--keep FOLDER] [--seeds 1,2,3] [--only PART,PART] [--record]
 
 NAME is a row of the table: one corpus, one configuration. "Plain" is `seriatim train` without options; what a row sets
 beside that stands in its record. The figures are those of `seriatim evaluate` on the test part, on which nothing was
@@ -27,6 +27,8 @@ import published_pairs
 import published_texts
 import record
 from published_row import Part, Row
+
+import seriatim as library
 
 ROWS: dict[str, Row] = {**published_pairs.ROWS, **published_labels.ROWS, **published_texts.ROWS}
 
@@ -91,12 +93,13 @@ def table(row: Row, found: dict[str, Any]) -> list[list[str]]:
     """Return the published figures and ours as rows of a table."""
     spread = "" if found["spread"] is None else f" ± {found['spread']:.2f}"
     runs = f"mean of {len(found['seeds'])} seeds"
-    rows = [["", row.title, "", "parameters", "minutes"]]
-    rows += [[name, f"{value:g}", "", "", ""] for name, value in row.published.items()]
+    rows = [["corpus", "model", "figure", "runs", "parameters", "minutes"]]
+    rows += [[row.title, name, f"{value:g}", "", "", ""] for name, value in row.published.items()]
     ours = f"{found['mean']:.2f}{spread}"
-    rows.append([row.name, f"**{ours}**", runs, f"{found['parameters']:,}", f"{found['minutes']:.0f}"])
+    rows.append([row.title, row.name, f"**{ours}**", runs, f"{found['parameters']:,}", f"{found['minutes']:.0f}"])
     if found["together_mean"] is not None:
-        rows.append([f"{row.name}, three runs together", f"**{found['together_mean']:.2f}**", "one ensemble", "", ""])
+        together = f"**{found['together_mean']:.2f}**"
+        rows.append([row.title, f"{row.name}, three runs together", together, "one ensemble", "", ""])
     return rows
 
 
@@ -104,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(ROWS))
     parser.add_argument("--data", type=Path, required=True, help="a folder with one folder for each corpus")
-    parser.add_argument("--keep", type=Path, required=True, help="a folder for the runs")
+    parser.add_argument("--keep", type=Path, default=Path("runs/published"), help="a folder for the runs")
     parser.add_argument("--seeds", help="numbers separated by commas (default: those of the row)")
     parser.add_argument("--only", help="parts of the row, separated by commas")
     parser.add_argument("--record", action="store_true", help="write the record")
@@ -125,20 +128,30 @@ def main() -> None:
     for line in rows:
         print(" | ".join(line))
     if arguments.record:
-        claims = {f"{row.name}: {row.title} {row.sign} {row.asked:g}": row.reaches(found["mean"], row.asked)}
+        claims = [claim(row, row.name, found["mean"], row.asked)]
         if row.asked_together is not None:
-            claim = f"three runs together: {row.title} {row.sign} {row.asked_together:g}"
-            claims[claim] = row.reaches(found["together_mean"], row.asked_together)
-        settings = {part.name: config_of(keep / f"{part.name}-{seeds[0]}") for part in parts[:1]}
-        record.save(f"published-{arguments.name}", claims=claims, settings=settings, figures=found, tables=[rows])
+            claims.append(claim(row, "three runs together", found["together_mean"], row.asked_together))
+        record.save(
+            f"published-{arguments.name}",
+            claims=claims,
+            settings={parts[0].name: record.plain(library.load(keep / f"{parts[0].name}-{seeds[0]}"))},
+            figures=found,
+            tables=[rows],
+            notes=row.differences,
+        )
 
 
-def config_of(run: Path) -> dict[str, Any]:
-    """Return all settings of a run, the names of its files left out."""
-    import seriatim as library
-
-    config = library.load(run).config
-    return dict(config.model_dump(exclude={"out": True, "data": {"train", "valid", "test"}}))
+def claim(row: Row, name: str, ours: float, asked: float) -> record.Claim:
+    """Return the claim that a configuration reaches what is asked, beside the best published model."""
+    peer, theirs = (min if row.is_error else max)(row.published.items(), key=lambda one: one[1])
+    return record.Claim(
+        text=f"{name}: {row.title} {row.sign} {asked:g}",
+        reached=row.reaches(ours, asked),
+        peer=f"{peer}, as published",
+        ours=f"{ours:.2f}",
+        theirs=f"{theirs:g}",
+        ratio=theirs / ours if row.is_error else ours / theirs,
+    )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ now, the section says so.
 """
 
 import ast
+import functools
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -184,8 +186,8 @@ def save(
         notes=" ".join(notes.split()),
         has_plot=draw is not None,
     )
-    print("\n" + "\n\n".join(_section_parts(record)))
-    if expected and _without_folders(expected.command) != _command():
+    print("\n" + "\n\n".join(_section_parts([record])))
+    if expected and _command(expected.command.split()) != _command():
         print(f"\nnot written: the record is that of `python benchmarks/{expected.command}`")
         return
     FOLDER.mkdir(exist_ok=True, parents=True)
@@ -223,14 +225,18 @@ def _plain_value(value: object) -> str:
     return value.name if isinstance(value, Path) else str(value)
 
 
-def _command() -> str:
-    """Return the command of the running script, with the names of files without their folders."""
-    return _without_folders(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+def _command(words: Iterable[str] | None = None) -> str:
+    """Return a command, by default that of the running script, without what does not matter.
 
-
-def _without_folders(command: str) -> str:
-    """Return a command without the folders of files, and without what does not matter: where something is kept."""
-    return " ".join(re.sub(r" --(?:keep|packages) \S+|(?:[^/,= ]*/)+(?=[^/])", "", command).split())
+    These are the folders of files, the name of the folder of corpora, and where something is kept.
+    """
+    shown: list[str] = []
+    for word in [Path(sys.argv[0]).name, *sys.argv[1:]] if words is None else words:
+        if shown[-1:] and shown[-1] in ("--keep", "--packages"):
+            shown.pop()
+        else:
+            shown.append("DATA" if Path(word).is_dir() else Path(word).name if "/" in word else word)
+    return " ".join(shown)
 
 
 def commit() -> str:
@@ -297,6 +303,7 @@ def _chosen(section: Any, given: Mapping[str, Any]) -> dict[str, object]:
     return {key: value for key, value in values.items() if value != type(section).model_fields[key].get_default()}
 
 
+@functools.cache
 def fingerprint(task: str) -> str:
     """Return a hash of what decides the defaults of a task: declared values, the rules, and the constants in them."""
     from seriatim import config
@@ -381,7 +388,8 @@ def results(records: Sequence[Record]) -> str:
     ]
     most = 1000
     while True:
-        parts = [part for record in records for part in (f"## {record.title}", *_section_parts(record, most))]
+        groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
+        parts = [part for group in groups for part in (f"## {group[0].title}", *_section_parts(group, most))]
         text = "\n\n".join([*lines, *parts, *_not_measured(records)]) + "\n"
         if text.count("\n") <= MAX_LINES or most == 1:
             return text
@@ -406,28 +414,37 @@ def claims_page(records: Sequence[Record]) -> list[str]:
 
 
 def _not_measured(records: Sequence[Record]) -> list[str]:
-    missing = [
-        f"- {run.title}: `{run.script}`" for name, run in RUNS.items() if name not in {one.name for one in records}
-    ]
-    return ["## Not measured", "These have no record yet:", "\n".join(missing)] if missing else []
+    measured = {one.name for one in records}
+    missing = dict.fromkeys(f"{run.title} (`{run.script}`)" for name, run in RUNS.items() if name not in measured)
+    return ["## Not measured yet", "; ".join(missing) + "."] if missing else []
 
 
-def _section_parts(record: Record, most: int = 1000) -> Iterator[str]:
+def _section_parts(records: Sequence[Record], most: int = 1000) -> Iterator[str]:
+    """Yield the paragraphs of a section; tables of several records that have equal headings are joined."""
+    commands = [_command_line(record) for record in records]
+    yield "\n".join(commands if len(commands) == 1 else (f"- {line}" for line in commands))
+    if old := [record.name for record in records if record.has_old_defaults]:
+        yield f"**Measured with older defaults{'' if len(records) == 1 else ': ' + ', '.join(old)}.**"
+    tables: list[list[list[str]]] = []
+    for head, *rows in (table for record in records for table in record.tables):
+        same = next((table for table in tables if len(records) > 1 and table[0] == head), None)
+        if same is None:
+            tables.append(same := [head])
+        same += rows
+    for table in tables:
+        cut = len(table) - 1 - most
+        yield "\n".join([*_table(table[: most + 1]), *([f"\n{cut} more rows in the record."] if cut > 0 else [])])
+    if claims := [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for record in records for claim in record.claims]:
+        yield "\n".join(claims)
+    yield from (f"![{record.title}](plots/{record.name}.png)" for record in records if record.has_plot)
+    yield from dict.fromkeys(record.notes for record in records if record.notes)
+
+
+def _command_line(record: Record) -> str:
     where = f"{record.machine.name}, {record.machine.threads} thread{'s' if record.machine.threads > 1 else ''}"
     took = "" if record.minutes is None else f", {record.minutes:g} minutes"
     peers = "".join(f"; {name} {version}" for name, version in record.peers.items())
-    yield f"`python benchmarks/{record.command}` ({where}{peers}; commit {record.commit}, {record.date}{took}):"
-    if record.has_old_defaults:
-        yield "**Measured with older defaults.**"
-    for table in record.tables:
-        cut = len(table) - 1 - most
-        yield "\n".join([*_table(table[: most + 1]), *([f"\n{cut} more rows in the record."] if cut > 0 else [])])
-    if record.claims:
-        yield "\n".join(f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in record.claims)
-    if record.has_plot:
-        yield f"![{record.title}](plots/{record.name}.png)"
-    if record.notes:
-        yield record.notes
+    return f"`python benchmarks/{record.command}` ({where}{peers}; commit {record.commit}, {record.date}{took}):"
 
 
 def _beside(claim: Claim) -> str:

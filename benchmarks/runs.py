@@ -6,6 +6,10 @@ otherwise prints its figures and writes no record.
 
 from typing import NamedTuple
 
+import published_labels
+import published_pairs
+import published_texts
+
 
 class Run(NamedTuple):
     """How a record is measured: its title, the command after `python benchmarks/`, and minutes on two cores."""
@@ -28,23 +32,23 @@ RUNS = {
     "attention": Run("Layers of attention", "attention.py", 5),
     "mamba": Run("Mamba without CUDA", "mamba.py", 5),
     "words": Run("A word model against a plain PyTorch loop", f"words.py speed {MASC}", 5),
-    "words-quality": Run("The perplexity of a word model", f"words.py quality {MASC}", 300),
+    "words-quality": Run("A word model against a plain PyTorch loop", f"words.py quality {MASC}", 300),
     "recurrent_translation": Run(
         "A recurrent translator", f"recurrent_translation.py --source {CAPTIONS}.en --target {CAPTIONS}.de", 5
     ),
     "tiny": Run("A tiny encoder-decoder", "tiny.py --data DATA/inflection-de/train-medium.tsv", 2),
     "speculation": Run("Drafts", "speculation.py --data DATA/masc-lm/train.txt --minutes 4", 15),
-    "encoding": Run("Encoding a text", "encoding.py --mb 60", 5),
+    "encoding": Run("Encoding a text", "encoding.py --mb 20", 5),
     "large_vocabulary": Run("Memory of a large vocabulary", "large_vocabulary.py", 1),
     "large_corpus": Run("Memory for two gigabytes of text", "large_corpus.py", 60),
     "streaming": Run("A long stream", "streaming.py", 20),
     "length": Run("The cost of a token as sequences grow", "length.py", 20),
     # Serving and pages
     "serving-throughput": Run("Serving", "serving.py throughput", 28),
-    "serving-vanish": Run("Clients that vanish", "serving.py vanish", 5),
-    "serving-soak": Run("A mixed load on a server", "serving.py soak --soak 600", 15),
-    "serving-equality": Run("Answers in a batch", "serving.py equality", 5),
-    "serving-prompts": Run("Long prompts", "serving.py prompts", 5),
+    "serving-vanish": Run("Serving", "serving.py vanish", 5),
+    "serving-soak": Run("Serving", "serving.py soak --soak 600", 15),
+    "serving-equality": Run("Serving", "serving.py equality", 5),
+    "serving-prompts": Run("Serving", "serving.py prompts", 5),
     "pages": Run("Pages in a browser", "pages.py", 25),
     # Agreement with other libraries, and with itself
     "arpa_agreement": Run("ARPA files in KenLM", "arpa_agreement.py --data DATA", 5),
@@ -63,6 +67,10 @@ RUNS = {
         "DATA/war-and-peace/warandpeace.txt",
         90,
     ),
+    **{
+        f"published-{name}": Run("Beside published figures", f"published.py {name} --data DATA --record", 60)
+        for name in [*published_labels.ROWS, *published_pairs.ROWS, *published_texts.ROWS]
+    },
     "defaults": Run("What the defaults reach", "defaults.py --data DATA --seeds 3", 1500),
     "dropout": Run("The dropout of language models", "dropout.py --data DATA", 600),
     "word_models": Run("Language models of words", "word_models.py --data DATA", 100),
@@ -74,7 +82,7 @@ RUNS = {
     "architectures": Run("Every architecture on real text", f"architectures.py --names {NAMES}", 60),
     "distance": Run("The benefit of gates and attention", "distance.py", 120),
     "reach": Run("The reach of gradients", "reach.py --distance 20", 10),
-    "reach-mixed": Run("The reach of gradients, trained on short texts, too", "reach.py --distance 30 --mixed", 10),
+    "reach-mixed": Run("The reach of gradients", "reach.py --distance 30 --mixed", 10),
     "reversal": Run("Reversed names with noise", f"reversal.py --names {NAMES}", 40),
     "alignment": Run("What attention learns", "alignment.py", 5),
     # Several processes and versions

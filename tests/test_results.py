@@ -103,7 +103,8 @@ def test_every_record_can_be_measured_again(record) -> None:
     missing = {one.name for one in record.read_all()} - record.RUNS.keys()
     assert not missing, f"benchmarks/runs.py lacks the command of {missing}"
     assert all((BENCHMARKS / run.script).exists() for run in record.RUNS.values())
-    assert len({run.title for run in record.RUNS.values()}) == len(record.RUNS)
+    scripts = {run.title: run.script for run in record.RUNS.values()}
+    assert all(scripts[run.title] == run.script for run in record.RUNS.values()), "a section is that of one script"
 
 
 # What the module does
@@ -181,6 +182,16 @@ def test_the_page_of_results_has_at_most_600_lines_and_25_claims(record, written
     assert text.count("\n") <= record.MAX_LINES
     assert text.count("](#mine-") == record.MAX_CLAIMS
     assert "more rows in the record" in text
+
+
+def test_records_with_one_title_share_a_section(record, written) -> None:
+    for name in ("mine", "other"):
+        written(name)
+    records = [record.read(name).model_copy(update={"title": "Both"}) for name in ("mine", "other")]
+    text = record.results(records)
+    assert text.count("## Both") == 1
+    assert "| layer | seconds |\n|---|---|\n| gru | 2.0 |\n| gru | 2.0 |" in text
+    assert text.count("(#both)") == 2
 
 
 def test_older_defaults_are_marked(record, written) -> None:
