@@ -1,16 +1,19 @@
 """Measure again what the records hold, and say what moved.
 
     python benchmarks/figures.py [--data FOLDER] [NAMES]
+    python benchmarks/figures.py [--data FOLDER] NAME --keep FILE
 
 The commands are those of `runs.py`, one after another; without NAMES, all that take less than 30 minutes. Each writes
-its record. A figure has moved if its new range does not overlap the old one; the figures of another machine move, of
-course. Last, RESULTS.md and the figures in README.md and docs/ are written from the records.
+its record. Options that are not known here are passed to the script. A figure has moved if its new range does not
+overlap the old one; the figures of another machine move, of course. Last, RESULTS.md and the figures in README.md and
+docs/ are written from the records.
 """
 
 import argparse
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import record
@@ -20,13 +23,9 @@ LIMIT = 30
 """Minutes from which on a command must be named."""
 
 
-def measure(name: str, data: Path | None) -> Iterator[str]:
-    """Run the command of a record, and yield what is to be said of it, a line each."""
-    before = None
-    try:
-        before = record.read(name)
-    except record.RecordError as error:
-        yield str(error)
+def measure(name: str, data: Path | None, more: Sequence[str] = ()) -> Iterator[str]:
+    """Run the command of a record with ``more`` options, and yield what is to be said of it, a line each."""
+    before = known(name)
     command = RUNS[name].command.split()
     if data is None and "DATA" in RUNS[name].command:
         yield f"{name}: left out; name the folder of corpora with --data"
@@ -37,12 +36,29 @@ def measure(name: str, data: Path | None) -> Iterator[str]:
         yield f"{name}: left out; {absent[0]} is missing"
         return
     script = Path(__file__).parent / command[0]
-    done = subprocess.run([sys.executable, script, *command[1:]], stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script, *command[1:], *more],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "SERIATIM_RECORD": name},
+    )
     if done.returncode:
         yield f"{name}: failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
         return
-    after = record.read(name)
-    yield from (f"{name}: {line}" for line in moved(before, after))
+    after = known(name)
+    if after is None:
+        yield f"{name}: has written no record, or a damaged one"
+    else:
+        yield from (f"{name}: {line}" for line in moved(before, after))
+
+
+def known(name: str) -> record.Record | None:
+    """Return a record; None if it is missing or damaged, because it is then measured for the first time."""
+    try:
+        return record.read(name)
+    except record.RecordError:
+        return None
 
 
 def moved(before: record.Record | None, after: record.Record) -> Iterator[str]:
@@ -62,13 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAMES", help=f"of {', '.join(RUNS)}")
     parser.add_argument("--data", type=Path, help="the folder of corpora")
-    given = parser.parse_args()
+    given, more = parser.parse_known_args()
+    if more and len(given.names) != 1:
+        parser.error(f"{' '.join(more)}: name the one record whose script gets this")
     if unknown := set(given.names) - RUNS.keys():
         parser.error(f"no record is called {', '.join(sorted(unknown))}; the names are {', '.join(RUNS)}")
     said = []
     for name in given.names or [name for name, run in RUNS.items() if run.minutes < LIMIT]:
         print(f"== {name}, about {RUNS[name].minutes:g} minutes", flush=True)
-        said += measure(name, given.data)
+        said += measure(name, given.data, more)
     print("\n== moved", *(said or ["nothing"]), sep="\n")
     record.main()
 

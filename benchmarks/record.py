@@ -149,7 +149,7 @@ def save(
     notes: str = "",
     draw: Callable[[Path], object] | None = None,
 ) -> None:
-    """Print the tables and the claims, and write the record if the script ran as `runs.py` says.
+    """Print the tables and the claims, and write the record if `figures.py` has started the script.
 
     Args:
         name: the name of the file, without its ending.
@@ -187,8 +187,8 @@ def save(
         has_plot=draw is not None,
     )
     print("\n" + "\n\n".join(_section_parts([record])))
-    if expected and _command(expected.command.split()) != _command():
-        print(f"\nnot written: the record is that of `python benchmarks/{expected.command}`")
+    if expected and os.environ.get("SERIATIM_RECORD") != name:
+        print(f"\nnot written: `python benchmarks/figures.py {name}` writes the record")
         return
     FOLDER.mkdir(exist_ok=True, parents=True)
     if draw is not None:
@@ -225,18 +225,9 @@ def _plain_value(value: object) -> str:
     return value.name if isinstance(value, Path) else str(value)
 
 
-def _command(words: Iterable[str] | None = None) -> str:
-    """Return a command, by default that of the running script, without what does not matter.
-
-    These are the folders of files, the name of the folder of corpora, and where something is kept.
-    """
-    shown: list[str] = []
-    for word in [Path(sys.argv[0]).name, *sys.argv[1:]] if words is None else words:
-        if shown[-1:] and shown[-1] in ("--keep", "--packages"):
-            shown.pop()
-        else:
-            shown.append("DATA" if Path(word).is_dir() else Path(word).name if "/" in word else word)
-    return " ".join(shown)
+def _command() -> str:
+    """Return the command of the running script, with the names of files without their folders."""
+    return " ".join(Path(word).name if "/" in word else word for word in sys.argv)
 
 
 def commit() -> str:

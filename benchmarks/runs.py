@@ -1,7 +1,7 @@
 """The command of each record, in the order of RESULTS.md.
 
-`python benchmarks/figures.py NAME` runs it. DATA stands for the folder that `--data` names. A script that is run
-otherwise prints its figures and writes no record.
+`python benchmarks/figures.py NAME` runs it, and keeps the record. DATA stands for the folder that `--data` names. A
+script that is run by itself prints its figures.
 """
 
 from typing import NamedTuple

@@ -120,10 +120,11 @@ def test_a_record_holds_what_was_saved(record, written) -> None:
     assert record.as_text(one) == (record.FOLDER / "mine.json").read_text(encoding="utf-8")
 
 
-def test_a_script_that_runs_otherwise_writes_no_record(record, written, capsys) -> None:
-    name = next(name for name, run in record.RUNS.items() if len(run.command.split()) > 1)
-    assert not written(name).exists()
+def test_a_script_that_is_run_by_itself_writes_no_record(record, written, capsys, monkeypatch) -> None:
+    assert not written("names").exists()
     assert "not written" in capsys.readouterr().out
+    monkeypatch.setenv("SERIATIM_RECORD", "names")
+    assert written("names").exists()
 
 
 def test_a_figure_has_moved_if_the_ranges_do_not_overlap(record, written) -> None:
@@ -136,6 +137,18 @@ def test_a_figure_has_moved_if_the_ranges_do_not_overlap(record, written) -> Non
     assert [line.split()[0] for line in said] == ["seconds", "more"]
     assert "moved" in said[0]
     assert "new" in said[1]
+
+
+def test_what_cannot_be_measured_is_one_line(record, monkeypatch, tmp_path: Path) -> None:
+    import figures
+
+    run = record.RUNS["names"]
+    assert list(figures.measure("names", None)) == ["names: left out; name the folder of corpora with --data"]
+    (said,) = figures.measure("names", tmp_path)
+    assert said.endswith("names.txt is missing")
+    (tmp_path / "failing.py").write_text("raise SystemExit('no peer here')")
+    monkeypatch.setitem(figures.RUNS, "names", run._replace(command=str(tmp_path / "failing.py")))
+    assert list(figures.measure("names", None)) == ["names: failed: no peer here"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "no JSON", "without claims", "of another claim"])
