@@ -52,9 +52,9 @@ def main() -> None:
         for layer in arguments.layers.split(","):
             run = folder / layer
             if not (run / "summary.json").exists():
-                settings = ["--data", train, "--data.unit", "line", "--tokenizer.kind", "bpe"]
-                settings += ["--tokenizer.vocabulary_size", VOCABULARY, "--training.minutes", arguments.minutes]
-                command("train", "lm", *settings, *LAYERS[layer], "--out", run, "--overwrite")
+                options = ["--data", train, "--data.unit", "line", "--tokenizer.kind", "bpe"]
+                options += ["--tokenizer.vocabulary_size", VOCABULARY, "--training.minutes", arguments.minutes]
+                command("train", "lm", *options, *LAYERS[layer], "--out", run, "--overwrite")
             words = json.loads(command("evaluate", run, "--data", test, "--json"))
             above = [folder / name for name in measured][-1:]
             pairs = ["--data", arguments.pairs, "--minimal-pairs", "--json"]
