@@ -242,7 +242,7 @@ def soak(args: argparse.Namespace, folder: Path, place: Place) -> Found:
             text="a mixed load: memory is flat over the second half",
             reached=growth < FLAT * sizes[-1],
             ours=f"{growth:+.1f} MB",
-            limit=f"{FLAT:.0%}",
+            limit=f"{100 * FLAT:g} %",
         ),
     ]
     notes = f"""
