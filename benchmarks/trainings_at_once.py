@@ -120,7 +120,7 @@ def main() -> None:
         "so do two programs that call seriatim.train": ratios["program"] <= 2.2,
         "one alone is at least 1.15 times as fast as with one thread": ratios["second thread"] >= 1.15,
     }
-    settings = {**SETTINGS, **vars(arguments), "data": Path(arguments.data).name}
+    settings = {"every training": {**SETTINGS, **vars(arguments), "data": Path(arguments.data).name}}
     figures = {"rounds": found, "ratios": ratios}
     record.save("trainings_at_once", claims=claims, settings=settings, figures=figures, tables=[table])
     print(f"two at once over one alone: {ratios['command']:.2f}, in a program {ratios['program']:.2f} (at most 2.2)")
