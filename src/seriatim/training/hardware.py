@@ -185,7 +185,7 @@ def waiting_threads_asleep() -> Iterator[None]:
     """
     library = ctypes.CDLL(None) if os.name == "posix" else None
     is_chosen = any(name in os.environ for name in WAITING)
-    if is_chosen or torch.get_num_threads() == 1 or not hasattr(library, "GOMP_parallel"):
+    if library is None or is_chosen or torch.get_num_threads() == 1 or not hasattr(library, "GOMP_parallel"):
         yield
         return
 
