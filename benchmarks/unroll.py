@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import machine
+import record
 import torch
 from torch import Tensor, nn
 from unrolled import SIZES, TRAINED, Gradients, apart, looped, peephole, theirs, training
@@ -57,6 +58,17 @@ class Report:
             worst = figures[where]
             reached = "yes" if (worst <= wanted if most else worst >= wanted) else "no"
             print(f"{claim:52} {'≤' if most else '≥'} {wanted:6.2f} {worst:8.3f}  {reached:8} {where}")
+
+    def save(self, name: str) -> None:
+        """Write the record: every figure of every claim."""
+        claims, figures = {}, {}
+        table: list[list[object]] = [["claim", "wanted", "where", "figure"]]
+        for (claim, wanted, most), found in self.found.items():
+            stated = f"{'≤' if most else '≥'} {wanted:.2f}"
+            figures[f"{claim} {stated}"] = found
+            claims[f"{claim} {stated}"] = all(each <= wanted if most else each >= wanted for each in found.values())
+            table += [[claim, stated, where, f"{each:.3f}"] for where, each in found.items()]
+        record.save(name, claims=claims, settings={}, figures={**figures, "best products": self.best}, tables=[table])
 
 
 def timed(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -257,6 +269,7 @@ def main() -> None:
         torch.manual_seed(0)
         PARTS[part](report, arguments.repeats)
     report.print()
+    report.save("-".join(["unroll", *(arguments.part or ())]))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,14 @@ from ..tasks.model_size import build_model
 from ..tasks.task import TaskBatch
 from ..training.checkpoints import RunWriter
 from ..training.finish import MINUTES
-from ..training.hardware import choose_device, environment, freed_memory_kept, peak_memory, resident_memory
+from ..training.hardware import (
+    choose_device,
+    environment,
+    freed_memory_kept,
+    peak_memory,
+    resident_memory,
+    waiting_threads_asleep,
+)
 from ..training.loop import Trainer
 from ..training.reporting import Reporter, SafeReporter
 from ..training.settle import Settled, settle
@@ -116,7 +123,7 @@ def _measure(settled: Settled, device: torch.device, seconds: float | None) -> P
     trainer.model.train()
     trainer.began = time.perf_counter()
     batches = _endless_batches(trainer)
-    with freed_memory_kept():
+    with freed_memory_kept(), waiting_threads_asleep():
         trainer.step(next(batches))
         trainer.step(next(batches))
         before, steps, started = trainer.progress.tokens, 0, time.perf_counter()

@@ -1,12 +1,15 @@
 """A loop over time in compiled code: what is computed before it, its memory, the call, and its gradient.
 
-What depends on the inputs alone is computed before the loop by PyTorch, for all steps at once. The gradient of a matrix
-is one product over all steps after the backward loop. Weights of attention are stored for all steps, so that the
+What depends on the inputs alone is computed before the loop by PyTorch, for all steps at once; in a training on a
+processor of AMD by oneDNN, which is faster there than MKL. The gradient of a matrix is one product over all steps after
+the backward loop. Weights of attention are stored for all steps, so that the
 gradients of the entries of a memory are products after the loop, too; only that of additive keys is summed in it.
 """
 
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +28,8 @@ from .packing import SequencePacking
 
 WORTH_SHARING = 400_000
 """Floating-point operations per step below which one thread is faster than several that must synchronize."""
+WORTH_ONEDNN = 20_000_000
+"""Floating-point operations of all steps below which calling oneDNN takes longer than it saves."""
 ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]
 """Of every function: buffers, sizes, rows and first row of each step; steps, batch, threads."""
 
@@ -122,7 +127,11 @@ class CompiledLoop:
     def hoisted(self, constants: Sequence[Tensor], inputs: Tensor, packing: SequencePacking) -> list[Tensor]:
         """Return what is computed before the loop, group by group: ``(rows, width)``."""
         cache = {self.traced.leaves[0]: inputs, **packing.noise(self.traced.noise, inputs)}
-        groups = [_compute_group(group, constants, inputs, cache).to(self.dtype) for group in self.program.groups]
+        is_single = inputs.device.type == "cpu" and not self.numbers.double and not self.numbers.reduced
+        is_full = packing.rows == packing.batch * len(packing.counts)  # oneDNN compiles code for each number of rows
+        by_onednn = is_single and is_full and torch.is_grad_enabled() and prefers_onednn()
+        groups = [_compute_group(each, constants, inputs, cache, by_onednn) for each in self.program.groups]
+        groups = [group.to(self.dtype) for group in groups]
         for group, computed in zip(self.program.groups, groups, strict=True):
             assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
         return groups
@@ -170,7 +179,45 @@ class CompiledLoop:
         return like.new_empty(packing.rows, width)
 
 
-def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor]) -> Tensor:
+@functools.cache
+def prefers_onednn() -> bool:
+    """Return whether oneDNN is the faster library for products: on processors of AMD, for which MKL is not written.
+
+    It is not measured, because two trainings of one seed must choose the same library.
+    """
+    cpuinfo = Path("/proc/cpuinfo")
+    is_amd = cpuinfo.exists() and "AuthenticAMD" in cpuinfo.read_text(encoding="utf-8", errors="replace")
+    return is_amd and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+class _OneDnnProduct(torch.autograd.Function):
+    """The product of rows ``(rows, depth)`` and a matrix ``(depth, width)`` by oneDNN; that of its gradient, too."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, matrix)
+        return _multiply_by_onednn(rows, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rows, matrix = ctx.saved_tensors
+        of_rows = _multiply_by_onednn(cotangent, matrix.t()) if ctx.needs_input_grad[0] else None
+        return of_rows, _matrix_gradient(rows, cotangent, matrix) if ctx.needs_input_grad[1] else None
+
+
+def _multiply_by_onednn(rows: Tensor, matrix: Tensor) -> Tensor:
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix.t(), None, "none", [], None)
+    return result
+
+
+def _matrix_gradient(rows: Tensor, cotangent: Tensor, matrix: Tensor) -> Tensor:
+    """Return the gradient of a matrix in its layout: a linear layer stores its weight transposed."""
+    return (cotangent.t() @ rows).t() if matrix.stride(0) == 1 else rows.t() @ cotangent
+
+
+def _compute_group(
+    group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor], by_onednn: bool
+) -> Tensor:
     """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
     The cache holds inputs and random numbers ``(rows, width)``, and shared values.
@@ -184,7 +231,10 @@ def _compute_group(group: Group, constants: Sequence[Tensor], inputs: Tensor, ca
     if contents[0].plain is not None:
         return value(contents[0].plain).contiguous()
     matrices = [columns(matrix, constants) for matrix in group.matrices]
-    result = value(contents[0].products[0][0]) @ (torch.cat(matrices, dim=1) if len(matrices) > 1 else matrices[0])
+    matrix = torch.cat(matrices, dim=1) if len(matrices) > 1 else matrices[0]
+    is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
+    multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
+    result = multiply(value(contents[0].products[0][0]), matrix)
     if all(len(content.products) == 1 for content in contents):
         return result
     leaves = list(torch.split(result, [member.width for member in group.leaves], dim=1))
@@ -290,9 +340,7 @@ def _matrix_cotangents(loop: CompiledLoop, packing: SequencePacking, storage: St
         cotangent = _load(slot, width, packing, storage)
         if loop.numbers.reduced:
             rows, cotangent = rows.bfloat16(), cotangent.bfloat16()
-        # a linear layer stores its weight transposed, and its gradient should have the same layout
-        result = (cotangent.t() @ rows).t() if weight.stride(0) == 1 else rows.t() @ cotangent
-        result = result.to(weight.dtype)
+        result = _matrix_gradient(rows, cotangent, weight).to(weight.dtype)
         if width == weight.shape[1] and matrix.constant not in gradients:
             gradients[matrix.constant] = result
         else:

@@ -51,7 +51,7 @@ from ..training.checkpoints import (
 )
 from ..training.direct_fit import DirectFit
 from ..training.finish import finish
-from ..training.hardware import choose_device, freed_memory_kept
+from ..training.hardware import choose_device, freed_memory_kept, waiting_threads_asleep
 from ..training.loop import Trainer
 from ..training.parallel import how_to_begin, record_job, require_divisible, require_equal
 from ..training.reporting import Reporter, SafeReporter, beginning, default_reporter, describe_model
@@ -222,7 +222,7 @@ def run_training(
         TrainingError: the training failed.
         Interrupted: a signal came; a checkpoint is written.
     """
-    with _joined(config.training) as ranks:
+    with waiting_threads_asleep(), _joined(config.training) as ranks:
         folder = Path(config.out or "")
         reporter = (reporter or default_reporter()) if ranks.is_rank_zero else Reporter()
         if not resume:

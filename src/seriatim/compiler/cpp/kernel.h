@@ -237,8 +237,9 @@ struct Barrier {
       passed.store(mine + 1, std::memory_order_release);
       return;
     }
+    // A thread that is waited for may need this processor, if other programs compute, too; else yielding returns at once.
     for (count_t spins = 0; passed.load(std::memory_order_acquire) == mine; ++spins) {
-      if (spins > 4096) std::this_thread::yield();
+      if (spins > 64) std::this_thread::yield();
 #if defined(__x86_64__)
       else __builtin_ia32_pause();
 #endif
