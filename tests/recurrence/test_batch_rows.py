@@ -34,7 +34,7 @@ BATCH, SIZES = 17, (1, 2, 3, 5, 8)
 TUNED = ("native", "generic", "haswell", "znver1", "znver3")
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]
 CELLS = [name for name in NAMES if issubclass(BUILT_IN[name], RecurrentCell)]
-FORMATS = ("float32", "bfloat16", "int8")
+FORMATS = ("float32", "bfloat16", "int8", "int4")
 
 
 @pytest.fixture
