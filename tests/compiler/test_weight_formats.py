@@ -54,7 +54,8 @@ def test_groups_of_four_bits_are_rounded_as_one_after_another(depth: int) -> Non
     values = matrix(depth, 40)
     result = rounded(values, "int4")
     packed = packable(result, reduced=False)
-    assert packed.factors is not None and packed.factors.shape == (-(-depth // GROUP), 40)
+    assert packed.factors is not None
+    assert packed.factors.shape == (-(-depth // GROUP), 40)
     assert (packed.matrix.min(), packed.matrix.max()) == (-8, 7)
     for column in range(0, 40, 7):
         for group, first in enumerate(range(0, depth, GROUP)):

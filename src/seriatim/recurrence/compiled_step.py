@@ -308,7 +308,8 @@ class CompiledStep:
 def in_large_pages(size: int) -> Tensor:
     """Return bytes of memory in large pages, if the system has them: finding the address of a small one takes time.
 
-    A step reads all weights, and the processor remembers the addresses of few pages. So products are up to twice as fast.
+    A step reads all weights, and the processor remembers the addresses of few pages. Large ones make products up to
+    twice as fast.
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)

@@ -2,10 +2,12 @@
 
 An int8 matrix has one factor for each column (one output of the product): ``W[k, j] = factor[j] · q[k, j]`` with
 integers ``-127 <= q <= 127``. Factors have 16 significant bits, so that every product is exact in float32, and the
-integers can be computed again from the rounded values alone. In an int4 matrix 32 numbers of a column, one after
-another, share a factor, a number of bfloat16, with integers ``-8 <= q <= 7``; the last group of a column has the numbers
-that remain. The factor is the one of several for which the sum of squared errors is the smallest. So a model with rounded weights is an ordinary model, and
+integers can be computed again from the rounded values alone. So a model with rounded weights is an ordinary model, and
 what packs its matrices sees by itself how few bytes hold them.
+
+In an int4 matrix, 32 successive numbers of a column share a factor: ``W[k, j] = factor[k // 32, j] · q[k, j]`` with
+integers ``-8 <= q <= 7``. If the depth is not a multiple of 32, the last group has the numbers that remain. Factors are
+numbers of bfloat16, and of several the one with the smallest squared error is used.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -51,7 +53,7 @@ def rounded(matrix: Tensor, weight_format: WeightFormat) -> Tensor:
     if weight_format == "bfloat16":
         return matrix.bfloat16().to(matrix.dtype)
     if weight_format == "int4":
-        result = torch.cat([_in_four_bits(part) for part in matrix.split(TRIAL, 1)], 1)
+        result = torch.cat([_in_four_bits(part) for part in torch.split(matrix, TRIAL, 1)], 1)
         return result if result.isfinite().all() else matrix
     largest = matrix.abs().amax(0)
     mantissa, exponent = torch.frexp(largest / LARGEST)
@@ -88,16 +90,16 @@ def _as_nibbles(matrix: Tensor) -> Packable | None:
     groups = _groups(matrix)
     largest = _largest(groups)
     integers, factors = torch.zeros_like(groups), torch.ones_like(largest)
-    for steps in range(1, 9):
-        trial = torch.where(largest != 0, largest / -steps, 1.0).bfloat16().float()
-        counts = groups / trial
-        fits = ((counts == counts.round()) & (counts >= -8) & (counts <= 7) & (counts * trial == groups)).all(
-            1, keepdim=True
-        )
+    missing = largest != 0
+    for steps in range(8, 0, -1):  # the largest number is so many steps, most often 8 or 7
+        trial = torch.where(missing, largest / -steps, factors).bfloat16().float()
+        counts = (groups / trial).round_().clamp_(-8, 7)
+        fits = missing & (counts * trial == groups).all(1, keepdim=True)
         integers, factors = torch.where(fits, counts, integers), torch.where(fits, trial, factors)
-    if not torch.equal(integers * factors, groups):
-        return None
-    return Packable(3, integers.flatten(0, 1)[: len(matrix)].to(torch.int8), factors.squeeze(1).bfloat16())
+        missing &= ~fits
+        if not missing.any():
+            return Packable(3, integers.flatten(0, 1)[: len(matrix)].to(torch.int8), factors.squeeze(1).bfloat16())
+    return None
 
 
 def _in_four_bits(matrix: Tensor) -> Tensor:
@@ -119,7 +121,7 @@ def _in_four_bits(matrix: Tensor) -> Tensor:
 
 def _groups(matrix: Tensor) -> Tensor:
     """Return a matrix ``(depth, width)`` as ``(groups, GROUP, width)``, with zeros behind the last numbers."""
-    return F.pad(matrix, (0, 0, 0, -len(matrix) % GROUP)).unflatten(0, (-1, GROUP))
+    return F.pad(matrix, (0, 0, 0, -len(matrix) % GROUP)).view(-1, GROUP, matrix.shape[1])
 
 
 def _largest(groups: Tensor) -> Tensor:
