@@ -48,21 +48,28 @@ static void pack_nibbles(const byte_t* matrix, count_t row, count_t column, cons
 // A row that is not finite gives NaN.
 static void round_row(const real* row, count_t depth, Rounded* to) {
   for (; depth > 0; depth -= GROUP, row += GROUP, ++to) {
-    const count_t count = depth < GROUP ? depth : GROUP;
-    real numbers[GROUP] = {}, largest = 0;
+    real numbers[GROUP] = {}, largest = 0, zero = 0;
+    std::memcpy(numbers, row, (depth < GROUP ? depth : GROUP) * sizeof(real));
+#pragma omp simd reduction(max : largest) reduction(+ : zero)
+    for (count_t k = 0; k < GROUP; ++k) {
+      const real size = std::fabs(numbers[k]);
+      largest = largest < size ? size : largest;
+      zero += numbers[k] * 0;
+    }
+    const bool finite = zero == 0;
+    if (!finite) std::memset(numbers, 0, sizeof numbers);
+    const real inverse = largest > real(1e-30) ? LARGEST / largest : real(0);
     int32_t integers[GROUP], sum = 0;
-    std::memcpy(numbers, row, count * sizeof(real));
-    largest = reduce(GROUP, real(0), f_maximum, [&](count_t k) INLINED { return std::fabs(numbers[k]); });
-    const bool finite = largest < real(INFINITY);
-    const real inverse = finite && largest > real(1e-30) ? LARGEST / largest : real(0);
-#pragma omp simd
-    for (count_t k = 0; k < GROUP; ++k) integers[k] = finite ? int32_t(std::rint(numbers[k] * inverse)) : 0;
 #pragma omp simd reduction(+ : sum)
+    for (count_t k = 0; k < GROUP; ++k) {
+      integers[k] = int32_t(bits_of(numbers[k] * inverse + F::magic) - bits_of(F::magic));
+      sum += integers[k];
+    }
+#pragma omp simd
     for (count_t k = 0; k < GROUP; ++k) {
       const int32_t high = (integers[k] + 128) >> 8;
       to->high[k] = int8_t(high);
       to->low[k] = int8_t(integers[k] - 256 * high);
-      sum += integers[k];
     }
     to->scale = finite ? float(largest / LARGEST) : NAN;
     to->start = -8 * sum;
