@@ -6,7 +6,7 @@ For each run of a language model the script prints the perplexity and bits per b
 rounded, the difference in bits with its 95 % interval (paired bootstrap), and the tokens per second of decoding one
 text, measured in turn. These runs fit into the processor's cache; `decoding.py --only formats` measures a large model.
 
-Claims: int8 costs less than 0.01 bits per byte, and int4 less than 0.05.
+Claims: int8 costs less than 0.001 bits per byte, and int4 less than 0.01.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import seriatim
 from seriatim.runs.ensembles import cost_of_rounding
 
 FORMATS = ("bfloat16", "int8", "int4")
-LIMITS = {"int8": 0.01, "int4": 0.05}
+LIMITS = {"int8": 0.001, "int4": 0.01}
 """Bits per byte that a format may cost."""
 HEADINGS = ("run", "weights", "perplexity", "bits per byte", "difference, 95 % interval", "tokens/s", "of float32")
 
