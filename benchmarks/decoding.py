@@ -4,17 +4,19 @@
 
 models: models with random weights decode greedily, in turn: Seriatim's compiled step, its step as the layers are
 written, and a plain forward loop of `transformers` with its cache (GPT-2, and Mamba without its CUDA kernels) or of
-PyTorch's own LSTM. formats: GPT-2 of 124 M with weights in float32, bfloat16 and int8, one row and 16 rows, beside
-CTranslate2 (whose int8 rounds the activations, too). prompts: reading a prompt of 1,024 tokens beside one forward pass
-over all of it, as in training. decoders: recurrent decoders with attention to 15 source tokens. layers: the compiled
-step of every layer beside its step as it is written.
+PyTorch's own LSTM. formats: GPT-2 of 124 M with weights in float32, bfloat16, int8 and int4, one row and 16 rows,
+beside CTranslate2 (whose int8 rounds the activations, too) and, with one row, llama.cpp (Q8_0 and Q4_0); this part
+writes a record. prompts: reading a prompt of 1,024 tokens beside one forward pass over all of it, as in training.
+decoders: recurrent decoders with attention to 15 source tokens. layers: the compiled step of every layer beside its
+step as it is written.
 
 For each way the script prints the median of tokens per second, the share of the memory's bandwidth that reading the
 weights is, the share of the best matrix product, and the ratio of the speeds to the first way.
 
 Claims: GPT-2 at least 2 times `transformers` in float32 and 0.8 of the bandwidth in every format, 1.3 times CTranslate2
-with one row and 1.5 times with 16; 4 layers of 256 at least 8 times `transformers`; an LSTM of 2 × 650 and Mamba of
-130 M at least 3 times and 0.7 of the bandwidth; prompts at the rate of the forward pass.
+with one row and 1.5 times with 16, int4 at least 1.7 times int8 with one row; 4 layers of 256 at least 8 times
+`transformers`; an LSTM of 2 × 650 and Mamba of 130 M at least 3 times and 0.7 of the bandwidth; prompts at the rate of
+the forward pass.
 """
 
 import argparse
@@ -24,8 +26,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ctranslate
+import llama
+import record
 import torch
-from machine import describe, product_rate
+from machine import describe, product_rate, read_rate
 from torch import nn
 
 import seriatim
@@ -40,17 +44,6 @@ from seriatim.recurrence.round_weights import round_weights
 
 Decoder = Callable[[int], None]
 """Decodes a number of tokens."""
-
-
-def bandwidth() -> float:
-    """Return the best rate at which a sum reads memory, in bytes per second."""
-    values = torch.ones(100_000_000)
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        values.sum()
-        times.append(time.perf_counter() - began)
-    return values.numel() * values.element_size() / min(times)
 
 
 def ours(
@@ -137,6 +130,11 @@ MODELS = {
 }
 
 
+FORMATS = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5625}
+"""The bytes of a weight in each format, with the factors of int4."""
+HEADINGS = ("model", "rows", "way", "tokens/s", "of the bandwidth", "of the best product", "relative to the first")
+
+
 class Limits(NamedTuple):
     """What the machine allows: bytes per second of memory, and operations per second of a product in float32."""
 
@@ -152,8 +150,10 @@ class Way(NamedTuple):
     weights: int
 
 
-def report(title: str, ways: dict[str, Way], rows: int, limits: Limits, args: argparse.Namespace) -> None:
-    """Time ways in turn and print a row for each, with its speed relative to the first."""
+def report(
+    title: str, ways: dict[str, Way], rows: int, limits: Limits, args: argparse.Namespace
+) -> list[tuple[str, ...]]:
+    """Time ways in turn, and print and return a row for each, with its speed relative to the first."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way.decode(2)
@@ -163,11 +163,14 @@ def report(title: str, ways: dict[str, Way], rows: int, limits: Limits, args: ar
             way.decode(args.tokens)
             times[name].append((time.perf_counter() - began) / args.tokens)
     first = statistics.median(next(iter(times.values())))
+    found = []
     for name, way in ways.items():
         seconds = statistics.median(times[name])
         shares = way.bytes / seconds / limits.bandwidth, 2 * way.weights * rows / seconds / limits.product
         cells = [title, str(rows), name, f"{rows / seconds:,.0f}", *(f"{share:.2f}" for share in shares)]
-        print(f"| {' | '.join([*cells, f'{first / seconds:.2f}'])} |", flush=True)
+        found.append((*cells, f"{first / seconds:.2f}"))
+        print(f"| {' | '.join(found[-1])} |", flush=True)
+    return found
 
 
 def numbers_of(model: nn.Module) -> int:
@@ -196,22 +199,34 @@ def models(args: argparse.Namespace, limits: Limits) -> None:
 
 
 def formats(args: argparse.Namespace, limits: Limits) -> None:
-    """Compare GPT-2 with rounded weights with CTranslate2."""
-    small: list[tuple[str, int, LanguageModel]] = []
-    for name, size in (("float32", 4), ("bfloat16", 2), ("int8", 1)):
-        model, peer = gpt2(768, 12, 50_257)
+    """Compare GPT-2 with rounded weights with CTranslate2 and llama.cpp."""
+    peer = gpt2(768, 12, 50_257)[1]
+    models = {name: gpt2(768, 12, 50_257)[0] for name in FORMATS}
+    for name, model in models.items():
         round_weights(model, name)
-        small.append((name, size, model))
-    count = numbers_of(model)
+    count, table = numbers_of(models["float32"]), [HEADINGS]
     for rows in (1, 16):
-        for name, size, model in small:
-            ways = {f"compiled step, {name}": Way(ours(model, rows), size * count, count)}
-            if name == "float32":
-                ways["transformers"] = Way(transformers_loop(peer, rows, "past_key_values"), 4 * count, count)
-            other = ctranslate.decoder(peer, 50_257, rows, name)
-            if other is not None:
-                ways[f"CTranslate2, {name}"] = Way(other, size * count, count)
-            report("GPT-2, 124 M", ways, rows, limits, args)
+        ways = {f"compiled step, {name}": Way(ours(model, rows), int(FORMATS[name] * count), count)
+                for name, model in models.items()}  # fmt: skip
+        ways["transformers, float32"] = Way(transformers_loop(peer, rows, "past_key_values"), 4 * count, count)
+        for name, size in FORMATS.items():
+            others = {"CTranslate2": ctranslate.decoder(peer, 50_257, rows, name)}
+            if rows == 1:
+                others["llama.cpp"] = llama.decoder(peer, 50_257, name)
+            for other, decode in others.items():
+                if decode is not None:
+                    ways[f"{other}, {name}"] = Way(decode, int(size * count), count)
+        table += report("GPT-2, 124 M", ways, rows, limits, args)
+    speeds = {f"{row[2]}, {row[1]} rows": float(row[3].replace(",", "")) for row in table[1:]}
+    ratio = speeds["compiled step, int4, 1 rows"] / speeds["compiled step, int8, 1 rows"]
+    print(f"int4 is {ratio:.2f} times as fast as int8 with one row")
+    record.save(
+        "decoding-formats",
+        claims={"int4 decodes one row of GPT-2 at least 1.7 times as fast as int8": ratio >= 1.7},
+        settings={"tokens": args.tokens, "turns": args.turns, "limits": limits._asdict()},
+        figures={**speeds, "int4 relative to int8": ratio},
+        tables=[table],
+    )
 
 
 def prompts(args: argparse.Namespace, limits: Limits) -> None:
@@ -279,7 +294,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--turns", type=int, default=5)
     args = parser.parse_args()
-    limits = Limits(bandwidth(), 1e9 * product_rate(torch.float32))
+    limits = Limits(read_rate(), 1e9 * product_rate(torch.float32))
     print(f"{describe()}; memory is read at {limits.bandwidth / 1e9:.1f} GB/s")
     print("\n| model | rows | way | tokens/s | of the bandwidth | of the best product | ratio to the first |")
     print("|---|---|---|---|---|---|---|")

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from seriatim.recurrence.compiled_step import in_large_pages
+
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ZEN = {(23, 0): "Zen 1", (23, 3): "Zen 2", (25, 0): "Zen 3", (25, 1): "Zen 4", (25, 10): "Zen 4", (26, 0): "Zen 5"}
 """The architectures of AMD's processors by their family and the upper half of their model."""
@@ -58,6 +60,12 @@ def product_rate(dtype: torch.dtype, repeats: int = 8) -> float:
 def _best_rate(dtype: torch.dtype, size: int, repeats: int) -> float:
     a, out = torch.ones(size, size, dtype=dtype), torch.empty(size, size, dtype=dtype)
     return 2 * size**3 / min(seconds(lambda: torch.mm(a, a, out=out)) for _ in range(repeats)) / 1e9
+
+
+def read_rate() -> float:
+    """Return the bytes in a second that a sum reads from large pages of memory, where compiled steps keep weights."""
+    values = in_large_pages(1 << 29).view(torch.float32).fill_(1)
+    return values.nbytes / min(seconds(values.sum) for _ in range(8))
 
 
 def seconds(work: Callable[[], object]) -> float:

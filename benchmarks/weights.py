@@ -1,48 +1,28 @@
-"""Measure what rounded weights cost in bits per byte and gain in speed: bfloat16, int8, and int4 for comparison.
+"""Measure what rounded weights cost in perplexity and bits per byte, and gain in speed: bfloat16, int8 and int4.
 
-    python benchmarks/weights.py --data test.txt RUN [RUN ...]
+    python benchmarks/weights.py --data builtin:python-docs RUN [RUN ...]
 
-For each run of a language model the script prints bits per byte with the weights as they are and rounded, the
-difference with its 95 % interval (paired bootstrap), and the tokens per second of decoding one text, measured in turn.
-int4 is not a format of the library: here the weights are rounded to 15 levels with one factor for each 32 numbers of a
-column, and nothing is packed, so that it has no speed.
+For each run of a language model the script prints the perplexity and bits per byte with the weights as they are and
+rounded, the difference in bits with its 95 % interval (paired bootstrap), and the tokens per second of decoding one
+text, measured in turn. These runs fit into the processor's cache; `decoding.py --only formats` measures a large model.
 
-Claim: int8 costs less than 0.01 bits per byte.
+Claims: int8 costs less than 0.001 bits per byte, and int4 less than 0.01.
 """
 
 import argparse
+import math
+from typing import Any
 
-import torch
+import record
 from machine import describe
-from torch import Tensor
 
 import seriatim
-from seriatim.recurrence.round_weights import matrices_of_step
-from seriatim.runs.ensembles import compare, cost_of_rounding
-from seriatim.runs.weight_rounding import RoundingCost
+from seriatim.runs.ensembles import cost_of_rounding
 
-GROUP, LEVELS = 32, 7
-
-
-def round_to_four_bits(matrix: Tensor) -> Tensor:
-    """Return a matrix ``(depth, width)`` rounded to int4 in groups along the depth."""
-    parts = []
-    for part in matrix.split(GROUP):
-        factors = part.abs().amax(0).clamp_min(1e-30) / LEVELS
-        parts.append((part / factors).round() * factors)
-    return torch.cat(parts)
-
-
-def cost_of_four_bits(path: str, data: str) -> tuple[float, tuple[float, ...]]:
-    """Return bits per byte with int4, and the difference from the weights as they are with its interval."""
-    run, full = seriatim.load(path), seriatim.load(path)
-    with torch.no_grad():
-        for matrix in matrices_of_step(run.model)[1]:
-            matrix.copy_(round_to_four_bits(matrix))
-    metrics = run.evaluate(data)
-    bits = metrics["bits_per_byte"] / metrics["loss"]
-    difference = compare(run, full, data)["loss"]
-    return metrics["bits_per_byte"], tuple(bits * (value or 0.0) for value in difference[:3])
+FORMATS = ("bfloat16", "int8", "int4")
+LIMITS = {"int8": 0.001, "int4": 0.01}
+"""Bits per byte that a format may cost."""
+HEADINGS = ("run", "weights", "perplexity", "bits per byte", "difference, 95 % interval", "tokens/s", "of float32")
 
 
 def main() -> None:
@@ -51,26 +31,43 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     args = parser.parse_args()
     print(describe())
-    print("\n| run | weights | bits per byte | difference | 95 % interval | tokens/s | of float32 |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"\n| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
+    rows: list[tuple[str, ...]] = []
+    figures: dict[str, dict[str, Any]] = {}
     for path in args.runs:
-        costs: list[RoundingCost] = []
-        for weights in ("bfloat16", "int8"):
+        layer = seriatim.load(path).config.model.layer
+        for weights in FORMATS:
             run = seriatim.load(path, weights=weights)
             cost = cost_of_rounding(run, run.evaluate(args.data), args.data)
-            if not costs:
-                value, speed = cost.metrics["bits_per_byte"], cost.speeds.second
-                print(f"| {path} | float32 | {value:.4f} | | | {speed:,.0f} | 1 |")
-            costs.append(cost)
-            bits = cost.differences["bits_per_byte"]
-            value = cost.metrics["bits_per_byte"] + bits.difference
-            print(
-                f"| {path} | {weights} | {value:.4f} | {bits.difference:+.5f} | {bits.low:+.5f} to {bits.high:+.5f} | "
-                f"{cost.speeds.first:,.0f} | {cost.speeds.ratio:.2f} |",
-                flush=True,
-            )
-        value, (difference, low, high) = cost_of_four_bits(path, args.data)
-        print(f"| {path} | int4 | {value:.4f} | {difference:+.5f} | {low:+.5f} to {high:+.5f} | | |", flush=True)
+            bits, loss = cost.metrics["bits_per_byte"], cost.metrics["loss"]
+            if weights == FORMATS[0]:
+                speed = f"{cost.speeds.second:,.0f}"
+                rows.append((layer, "float32", f"{math.exp(loss):.3f}", f"{bits:.4f}", "", speed, "1"))
+                print(f"| {' | '.join(rows[-1])} |")
+            more = cost.differences["bits_per_byte"]
+            rounded = math.exp(loss * (1 + more.difference / bits))
+            interval = f"{more.difference:+.5f} ({more.low:+.5f} to {more.high:+.5f})"
+            shown = (f"{rounded:.3f}", f"{bits + more.difference:.4f}", interval)
+            rows.append((layer, weights, *shown, f"{cost.speeds.first:,.0f}", f"{cost.speeds.ratio:.2f}"))
+            print(f"| {' | '.join(rows[-1])} |", flush=True)
+            figures[f"{layer}, {weights}"] = {
+                "perplexity": rounded,
+                "perplexity_float32": math.exp(loss),
+                "bits_per_byte": bits + more.difference,
+                "difference": more.difference,
+                "low": more.low,
+                "high": more.high,
+                "speed": cost.speeds.first,
+                "ratio": cost.speeds.ratio,
+            }
+    claims = {
+        f"{weights} costs less than {limit} bits per byte": all(
+            one["difference"] < limit for name, one in figures.items() if name.endswith(weights)
+        )
+        for weights, limit in LIMITS.items()
+    }
+    settings = {"data": args.data, "runs": list(dict.fromkeys(row[0] for row in rows))}
+    record.save("weights", claims=claims, settings=settings, figures=figures, tables=[[HEADINGS, *rows]])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from seriatim.models.language_model import LanguageModel
 from seriatim.recurrence import compiled_loop, compiled_step, explain, uncompiled
 from seriatim.recurrence.fast_path import run_step
 from seriatim.recurrence.round_weights import round_weights
+from seriatim.recurrence.weight_formats import GROUP
 
 from ..exhaustive import parameters
 from ..quick_compiler import compiled_for_use
@@ -34,7 +35,7 @@ BATCH, SIZES = 17, (1, 2, 3, 5, 8)
 TUNED = ("native", "generic", "haswell", "znver1", "znver3")
 NAMES = [name for name in seriatim.layers.names() if name != "prior"]
 CELLS = [name for name in NAMES if issubclass(BUILT_IN[name], RecurrentCell)]
-FORMATS = ("float32", "bfloat16", "int8")
+FORMATS = ("float32", "bfloat16", "int8", "int4")
 
 
 @pytest.fixture
@@ -163,6 +164,7 @@ KERNEL = """
 typedef {real} real;
 #include "kernel.h"
 #include "attention.h"
+#include "nibbles.h"
 template <typename S, typename P>
 static void times(count_t rows, const real* a, const S* matrix, real* c, count_t depth, count_t width) {{
   P* packed = new P[depth * (width + PANEL)];
@@ -178,6 +180,12 @@ extern "C" void times_half(count_t rows, const real* a, const real* matrix, real
 }}
 extern "C" void times_byte(count_t rows, const real* a, const byte_t* matrix, real* c, count_t depth, count_t width) {{
   times<byte_t, byte_t>(rows, a, matrix, c, depth, width);
+}}
+extern "C" void times_nibble(count_t rows, const real* a, const byte_t* matrix, real* c, count_t depth, count_t width,
+                             const uint16_t* factors) {{
+  std::vector<Nibbles> packed(panels_of(width) * groups_of(depth));
+  pack_nibbles(matrix, width, 1, factors, depth, width, 0, width, packed.data());
+  multiply_nibbles(rows, a, depth, packed.data(), c, width, depth, 0, width);
 }}
 extern "C" void attend(count_t n, const real* entries, real* weights, real* to, count_t size) {{
   const Entries m{{entries, entries, size, size, n, n, size, size}};
@@ -210,6 +218,22 @@ def kernel_results(dtype: torch.dtype) -> list[Tensor]:
             call(f"times_{kind}", size, rows, matrix, part, depth, width)
             assert torch.equal(part, whole[:size]), (width, depth, kind, size)
         found.append(whole)
+    for width, depth in itertools.product((1, 24, 61, 121), (1, 20, 32, 77)):
+        rows, whole = torch.randn(BATCH, depth, dtype=dtype), torch.zeros(BATCH, width, dtype=dtype)
+        integers = torch.randint(-8, 8, (depth, width), dtype=torch.int8)
+        factors = torch.randn(-(-depth // GROUP), width).bfloat16()
+        call("times_nibble", BATCH, rows, integers, whole, depth, width, factors)
+        terms = integers.double() * factors.double().repeat_interleave(GROUP, 0)[:depth]
+        error = (whole - rows.double() @ terms).abs()
+        assert (error <= rows.abs().amax(1, keepdim=True) / 32639 * terms.abs().sum(0) + 1e-6).all()
+        for size in SIZES:
+            part = torch.zeros(size, width, dtype=dtype)
+            call("times_nibble", size, rows, integers, part, depth, width, factors)
+            assert torch.equal(part, whole[:size]), (width, depth, size)
+        found.append(whole)
+    rows, part = torch.full((1, 77), float("nan"), dtype=dtype), torch.zeros(1, 121, dtype=dtype)
+    call("times_nibble", 1, rows, integers, part, 77, 121, factors)
+    assert part.isnan().all()
     for n, size in itertools.product((1, 5, 40), (3, 32, 77)):
         entries, weights, to = (torch.randn(*shape, dtype=dtype) for shape in ((n, size), (n,), (2, size)))
         call("attend", n, entries, weights, to, size)

@@ -162,9 +162,9 @@ def add_code(parser: argparse.ArgumentParser, named_by: str = "the run") -> None
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """Add the option of rounded weights."""
-    text = "round the weights of decoding to bfloat16 or int8, so that it reads fewer bytes (lm and seq2seq)"
+    text = "round the weights of decoding to bfloat16, int8 or int4, so that it reads fewer bytes (lm and seq2seq)"
     # the formats are those of seriatim.recurrence.weight_formats, which imports PyTorch
-    parser.add_argument("--weights", choices=("float32", "bfloat16", "int8"), default="float32", help=text)
+    parser.add_argument("--weights", choices=("float32", "bfloat16", "int8", "int4"), default="float32", help=text)
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:

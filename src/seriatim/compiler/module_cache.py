@@ -167,6 +167,8 @@ class _Identity:
 
 def _is_constant(value: object) -> bool:
     """Return whether an attribute can only change by assignment."""
+    if isinstance(value, functools.partial):
+        value = (value.func, *value.args, *value.keywords.values())
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     parameters = getattr(type(value), "__dataclass_params__", None)

@@ -450,8 +450,8 @@ def load(
         allow_code: whether the code of a layer outside the library may be imported from the file that the run names:
             True if the file has not changed since the training, ``"changed"`` in any case. A layer that this process
             has registered needs no permission.
-        weights: ``bfloat16`` or ``int8`` rounds the matrices that each decoding step multiplies with, so that it reads
-            fewer bytes; see `seriatim.recurrence.weight_formats`.
+        weights: ``bfloat16``, ``int8`` or ``int4`` rounds the matrices that each decoding step multiplies with, so that
+            it reads fewer bytes; see `seriatim.recurrence.weight_formats`.
 
     Raises:
         InputError: a file is missing, damaged, or belongs to another run; or the run needs code that is not allowed,

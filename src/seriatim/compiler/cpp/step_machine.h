@@ -7,6 +7,7 @@
 // enough of them; else the first thread computes a short instruction, and all threads a long one.
 
 #include "attention.h"
+#include "nibbles.h"
 
 typedef const double* doubles;
 
@@ -257,34 +258,53 @@ static void attend_to_rows(const Instruction& i, const Call& call, const Shard& 
 }
 
 // The columns of a thread start at a whole panel, so that any number of threads can use the same packed matrix.
-INLINE count_t panel_column(count_t width, count_t i, count_t threads) {
-  const count_t start = (width + PANEL - 1) / PANEL * i / threads * PANEL;
+INLINE count_t panel_column(count_t width, count_t panel, count_t i, count_t threads) {
+  const count_t start = (width + panel - 1) / panel * i / threads * panel;
   return start < width ? start : width;
 }
 
 // The formats of packed matrices. After a matrix of bytes follow the factors of its columns.
-enum PackedAs { REAL, HALF, BYTE };
+enum PackedAs { REAL, HALF, BYTE, NIBBLE };
 
-template <typename P>
-INLINE void multiply_with(const P* packed, const Instruction& i, const Call& call, count_t first, count_t last, bool far) {
-  const count_t depth = i.extra[0];
-  product<false>(call.rows, call.at(i.from[0], 0), i.from[0].row, packed + first * depth, call.at(i.to, 0) + first, i.to.row,
-                 depth, last - first, far);
+struct Columns {  // those of a thread
+  count_t first, last;
+  Columns(const Thread& thread, count_t width, count_t format) {
+    const count_t panel = format == NIBBLE ? COLUMNS : PANEL;
+    first = panel_column(width, panel, thread.id, thread.count);
+    last = panel_column(width, panel, thread.id + 1, thread.count);
+  }
+};
+
+// Returns the bytes of a packed matrix and its factors, in whole lines of the cache.
+extern "C" count_t packed_bytes(count_t depth, count_t width, int format) {
+  const count_t numbers = depth * whole_lanes(width), size[] = {numbers * count_t(sizeof(real)), 2 * numbers,
+      numbers + width * count_t(sizeof(real)), panels_of(width) * groups_of(depth) * count_t(sizeof(Nibbles))};
+  return (size[format] + 63) / 64 * 64;
 }
 
-// rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format, where the factors begin
+template <typename P>
+INLINE void multiply_with(const P* packed, const Instruction& i, const Call& call, const Columns& columns, bool far) {
+  const count_t depth = i.extra[0];
+  product<false>(call.rows, call.at(i.from[0], 0), i.from[0].row, packed + columns.first * depth,
+                 call.at(i.to, 0) + columns.first, i.to.row, depth, columns.last - columns.first, far);
+}
+
+// rows times a packed matrix: from[0] the rows, from[1] the matrix; extra: depth, width, format
 static void multiply(const Instruction& i, const Call& call, const Thread& thread, bool far) {
-  const count_t width = i.extra[1];
-  const count_t first = panel_column(width, thread.id, thread.count), last = panel_column(width, thread.id + 1, thread.count);
+  const count_t depth = i.extra[0], width = i.extra[1], format = i.extra[2];
+  const Columns columns(thread, width, format);
   const void* packed = call.memories[i.from[1].memory];
-  if (i.extra[2] == REAL) return multiply_with((const real*)packed, i, call, first, last, far);
-  if (i.extra[2] == HALF) return multiply_with((const half_t*)packed, i, call, first, last, far);
-  multiply_with((const byte_t*)packed, i, call, first, last, far);
-  const real* factors = (const real*)((const byte_t*)packed + i.extra[3]);
+  if (format == REAL) return multiply_with((const real*)packed, i, call, columns, far);
+  if (format == HALF) return multiply_with((const half_t*)packed, i, call, columns, far);
+  if (format == NIBBLE)
+    return multiply_nibbles(call.rows, call.at(i.from[0], 0), i.from[0].row, (const Nibbles*)packed, call.at(i.to, 0),
+                            i.to.row, depth, columns.first, columns.last);
+  multiply_with((const byte_t*)packed, i, call, columns, far);
+  const real* factors = (const real*)((const byte_t*)packed + depth * whole_lanes(width));
   for (count_t r = 0; r < call.rows; ++r) {
     real* row = call.at(i.to, r);
 #pragma omp simd
-    for (count_t j = first; j < last; ++j) row[j] *= factors[j];
+    for (count_t j = columns.first; j < columns.last; ++j) row[j] *= factors[j];
   }
 }
 
@@ -338,20 +358,18 @@ extern "C" int run_step(const Instruction* program, count_t length, void* const*
   return failed.load();
 }
 
-template <typename S, typename P>
-static void pack_columns(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int threads, void* packed) {
+// Packs a matrix of `real`, or of integers and their factors: `real` for bytes, upper halves of floats for nibbles.
+extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int format,
+                            const void* factors, int threads, void* packed) {
   #pragma omp parallel num_threads(threads)
   {
-    const Thread thread;
-    const count_t first = panel_column(width, thread.id, thread.count), last = panel_column(width, thread.id + 1, thread.count);
-    pack((const S*)matrix, row, column, depth, first, last, (P*)packed + first * depth);
+    const Columns columns(Thread(), width, format);
+    const count_t first = columns.first, last = columns.last, start = first * depth;
+    if (format == REAL) pack((const real*)matrix, row, column, depth, first, last, (real*)packed + start);
+    if (format == HALF) pack((const real*)matrix, row, column, depth, first, last, (half_t*)packed + start);
+    if (format == BYTE) pack((const byte_t*)matrix, row, column, depth, first, last, (byte_t*)packed + start);
+    if (format == NIBBLE)
+      pack_nibbles((const byte_t*)matrix, row, column, (const uint16_t*)factors, depth, width, first, last, (Nibbles*)packed);
   }
-}
-
-// Packs a matrix of `real`, or of bytes.
-extern "C" void pack_matrix(const void* matrix, count_t row, count_t column, count_t depth, count_t width, int format, int threads,
-                            void* packed) {
-  if (format == REAL) pack_columns<real, real>(matrix, row, column, depth, width, threads, packed);
-  else if (format == HALF) pack_columns<real, half_t>(matrix, row, column, depth, width, threads, packed);
-  else pack_columns<byte_t, byte_t>(matrix, row, column, depth, width, threads, packed);
+  if (format == BYTE) std::memcpy((byte_t*)packed + depth * whole_lanes(width), factors, width * sizeof(real));
 }
