@@ -52,7 +52,7 @@ def test_a_state_is_continued_under_other_weights(runs, tmp_path) -> None:
 
 def test_what_cannot_be_rounded_is_refused(runs, texts, tmp_path, capsys) -> None:
     with refused("unknown", "weights"):
-        seriatim.load(runs["char-line"].path, weights="int4")  # type: ignore[arg-type]
+        seriatim.load(runs["char-line"].path, weights="int3")  # type: ignore[arg-type]
     data = {"train": texts["train"], "valid": texts["valid"], "unit": "line"}
     seriatim.train(
         {
