@@ -132,9 +132,11 @@ def test_rows_of_a_loop(name: str, numbers: str, tune: None, monkeypatch: pytest
     """Where PyTorch computes what comes before the loop row by row: its own bits depend on how many rows there are."""
     together = compiled_loop._compute_group
 
-    def alone(group, constants, inputs, cache):
+    def alone(group, constants, inputs, cache, by_onednn):
         known = [leaf for leaf in cache if leaf.op == "inputs"]
-        return torch.cat([together(group, constants, row, dict.fromkeys(known, row)) for row in inputs.split(1)])
+        return torch.cat(
+            [together(group, constants, row, dict.fromkeys(known, row), by_onednn) for row in inputs.split(1)]
+        )
 
     monkeypatch.setattr(compiled_loop, "_compute_group", alone)
     torch.manual_seed(0)
