@@ -308,8 +308,7 @@ class CompiledStep:
 def in_large_pages(size: int) -> Tensor:
     """Return bytes of memory in large pages, if the system has them: finding the address of a small one takes time.
 
-    A step reads all weights, and the processor remembers the addresses of few pages. Large ones make products up to
-    twice as fast.
+    A step reads all weights, and the processor remembers the addresses of few pages, so large ones are read faster.
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)

@@ -170,7 +170,7 @@ def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
 # The threads of PyTorch. Between two operations those of libgomp spin for several milliseconds, so that the next one
 # begins sooner. Where two trainings share the processors, each spins on those that the other one needs, and both take
 # several times as long as with one thread. A process with more threads of OpenMP than processors spins for
-# microseconds only; alone on the machine it then trains 2 to 4 % slower. Results do not depend on it.
+# microseconds only, and trains a little slower when it is alone. Results do not depend on it.
 
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
