@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from seriatim.cli.main import main
@@ -34,6 +34,8 @@ def pairs(spec: str, **options) -> list[tuple[str, str]]:
 @in_one_folder
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1), st.sampled_from(["\n", "\r\n"]))
 def test_three_ways_to_write_pairs_read_the_same(tmp_path: Path, wanted: list[tuple[str, str]], ending: str) -> None:
+    # A column of fields in quotes is one of a table in CSV, which is read without them.
+    assume(not any(field[:1] == field[-1:] == '"' for pair in wanted for field in pair))
     tabs = "".join(f"{source}\t{target}{ending}" for source, target in wanted)
     objects = "".join(json.dumps({"source": s, "target": t}) + ending for s, t in wanted)
     assert pairs(written(tmp_path, tabs, "a.tsv")) == wanted
