@@ -125,6 +125,8 @@ class Data(Section):
     """The column or field of the label."""
     column: str | None = None
     """The column of the tags in a CoNLL file; by default the last."""
+    features: str | None = None
+    """Further columns of a CoNLL file that a tagger reads, with commas: their numbers, or their names in CoNLL-U."""
     strict: bool = False
     """Refuse data that need a repair."""
     spellings: Literal["auto", "exact"] = "auto"
@@ -133,6 +135,11 @@ class Data(Section):
     """Whether the targets of equal sources are alternatives, of which the best counts, or each pair counts."""
     markers: Annotated[str, Field(pattern=r"^(auto|keep|\S+ \S+)$")] = "auto"
     """Two words around each line that are left out, such as "<s> </s>"; auto finds them, keep reads them as words."""
+
+    @property
+    def further(self) -> list[str]:
+        """The columns of ``features``."""
+        return [name.strip() for name in (self.features or "").split(",") if name.strip()]
 
 
 class Tokenizer(Section):

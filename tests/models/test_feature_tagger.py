@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from seriatim.counting.feature_tagger import Packing, expectations
+from seriatim.config import Tokenizer
+from seriatim.counting.feature_tagger import Packing, _SequenceLoss, expectations, fit_tagger
 from seriatim.counting.minimization import minimize
 from seriatim.counting.sparse_features import NONE, find_attributes
+from seriatim.data.conll import Sentence
+from seriatim.data.tagged_corpus import TaggedCorpus, fit_vocabulary
 from seriatim.models.crf import CRF, bio_transitions
 
 LENGTHS = np.array([3, 0, 5, 1, 3])
@@ -38,12 +41,12 @@ def test_packed_sentences_agree_with_the_crf(tags: tuple[str, ...]) -> None:
 
 def test_attributes() -> None:
     words = ["Walking", "walking", "a", "A1-b", "", "\N{SNOWMAN}"]
-    keys = find_attributes(words)
+    keys = find_attributes([(word,) for word in words])
     assert keys.shape[0] == len(words)
     same = [kind for kind in range(keys.shape[1]) if keys[0, kind] == keys[1, kind] != NONE]
     assert len(same) == 1 + 4 + 4  # in lower case, prefixes and suffixes are those of both
     assert (keys[2] == NONE).sum() == 3 + 3 + 3  # affixes of 2 to 4 characters, and no digit, capital or hyphen
-    assert np.array_equal(find_attributes(words[3:4])[0], keys[3])
+    assert np.array_equal(find_attributes([words[3:4]])[0], keys[3])
     used = keys[keys != NONE]
     by_kind = [set(keys[:, kind].tolist()) - {NONE} for kind in range(keys.shape[1])]
     assert sum(map(len, by_kind)) == len(set(used.tolist()))
@@ -52,10 +55,52 @@ def test_attributes() -> None:
 def test_any_character_can_be_a_word() -> None:
     """Also NUL, of which a word of control characters consists, and characters that Unicode does not assign."""
     words = [count * chr(point) for point in (*range(0x300), *range(0x300, 0x110000, 999)) for count in (1, 3)]
-    keys = find_attributes(words)
+    keys = find_attributes([(word,) for word in words])
     for i in range(0, len(words), 53):
-        assert np.array_equal(find_attributes([words[i]])[0], keys[i])
+        assert np.array_equal(find_attributes([words[i : i + 1]])[0], keys[i])
     assert len(np.unique(keys[:, 0])) == len(words)  # as they are written
+
+
+def test_columns_are_attributes_of_their_own() -> None:
+    plain, read = find_attributes([("a",), ("b",)]), find_attributes([("a", "X", "X"), ("b", "X", "Y")])
+    assert np.array_equal(read[:, : plain.shape[1]], plain)
+    first, second = read[:, plain.shape[1] :].T
+    assert first[0] == first[1] not in second
+    assert second[0] != second[1]
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_the_model_scores_what_was_fitted(columns: int) -> None:
+    """The loss of all sentences, packed, is that of the model on a batch of them, whose scores are computed anew."""
+    rng, labels = np.random.default_rng(1), ["N", "V"]
+    sentences = []
+    for length in LENGTHS.tolist():
+        words = rng.choice(["a", "b", "Walking", "c3"], length).tolist()
+        further = [rng.choice(["X", "Y"], columns).tolist() for _ in words]
+        tags = rng.choice(labels, length).tolist()
+        sentences.append(Sentence(words, tags, [], list(range(length)), 0, "", 0, further=further))
+    sentences = [*sentences, *sentences]
+    corpus = TaggedCorpus(sentences, fit_vocabulary(sentences, Tokenizer(kind="word"), characters=False))
+    model, _ = fit_tagger(corpus, labels, decay=0.1, max_attributes=1000)
+    assert model.pair_weights[:-1].abs().max() > 0
+    scores = model(batch := corpus.batch(np.arange(len(sentences))))
+
+    objective = _SequenceLoss(corpus, model, decay=0.1)
+    point = torch.cat([
+        *(part.view(-1, len(labels)) for part in (model.weights, model.pair_weights, model.crf.transitions)),
+        torch.stack([model.crf.start, model.crf.end]),
+    ])  # fmt: skip
+    outputs = objective.outputs(point)
+    rows = torch.arange(len(sentences)).repeat_interleave(batch.lengths)
+    flat = torch.cat([scores[row, : batch.lengths[row]] for row in range(len(sentences))])
+    torch.testing.assert_close(outputs[: len(rows)], flat[objective.packing.positions])
+    loss, errors = objective.loss(outputs.clone())
+    assert loss * len(rows) == pytest.approx(float(model.losses(scores, batch).sum()), rel=1e-5)
+
+    # The gradient is the product of the errors with the outputs, which are linear.
+    direction = torch.randn(point.shape, generator=torch.Generator().manual_seed(1))
+    expected = (errors * objective.outputs(direction)).sum()
+    torch.testing.assert_close((objective.gradient(errors) * direction).sum(), expected, rtol=1e-4, atol=1e-6)
 
 
 class _Quadratic:

@@ -130,12 +130,21 @@ def test_options_are_checked(folder: Path) -> None:
 
 def test_ngrams_are_those_of_the_text() -> None:
     (words, characters) = find_ngrams(["Ab c", "", "ab c"], words=2, characters=range(2, 6))
-    assert np.bincount(words.rows, minlength=3).tolist() == [3, 0, 3]  # "ab", "c", "ab c"
+    # "ab", "c" and "ab c"; "ab" and "ab c" at the beginning; "c" and "ab c" at the end
+    assert np.bincount(words.rows, minlength=3).tolist() == [7, 0, 7]
     # of " ab " 3, 2 and 1, of " c " 2 and 1
     assert np.bincount(characters.rows, minlength=3).tolist() == [9, 0, 9]
     for found in (words, characters):
         assert set(found.keys[found.rows == 0].tolist()) == set(found.keys[found.rows == 2].tolist())
-    assert len(np.unique(np.concatenate([words.keys, characters.keys]))) == 3 + 9
+    assert len(np.unique(np.concatenate([words.keys, characters.keys]))) == 7 + 9
+
+
+def test_ngrams_at_the_ends_of_a_text_count_twice() -> None:
+    def of(text: str) -> set[int]:
+        return set(find_ngrams([text], words=2, characters=())[0].keys.tolist())
+
+    assert len(of("a b c") & of("a c b")) == 4  # three words, and the first one
+    assert len(of("a b c") & of("b c a")) == 4  # three words and a pair, which neither begins nor ends both texts
 
 
 @pytest.mark.parametrize(
@@ -153,7 +162,8 @@ def test_ngrams_are_those_of_the_text() -> None:
     ],
 )
 def test_punctuation_within_a_word_does_not_divide_it(text: str, expected: int) -> None:
-    assert len(find_ngrams([text], words=1, characters=())[0].keys) == expected
+    keys = find_ngrams([text], words=1, characters=())[0].keys
+    assert len(keys) == (expected + 2 if expected else 0)  # the first and the last word count twice
 
 
 def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:

@@ -52,7 +52,7 @@ CONFIGURED = ("train", "check", "compare")
 READING = ("evaluate", "predict", "inspect")
 """The verbs that read data for a run, and accept the fields in ``READING_FIELDS``."""
 READING_FIELDS = (
-    *("data.text", "data.label", "data.column", "data.strict"),
+    *("data.text", "data.label", "data.column", "data.features", "data.strict"),
     *("data.spellings", "data.alternatives", "data.markers"),
 )
 SHORT = {"data": "data.train", "layer": "model.layer"}

@@ -1,9 +1,12 @@
 """A linear-chain CRF on attributes of each word and its neighbours: the classical tagger before neural networks.
 
-    s_t[y] = Σ_{o = −2 … 2} c_o Σ_{f ∈ attributes(w_{t+o})} W_o[f, y]
+    s_t[y] = Σ_{o = −2 … 2} c_o Σ_{f ∈ attributes(w_{t+o})} W_o[f, y] + Σ_{p ∈ pairs(w_{t−1}, w_t)} V_0[p, y]
+             + Σ_{p ∈ pairs(w_t, w_{t+1})} V_1[p, y]
 
 c_o `SCALES` · W_o weights of an attribute of the word at distance o, for a tag y · beyond the ends of a sentence, a
-word has one attribute that says so · s_t are the scores of a `CRF`.
+word has one attribute that says so · two neighbours have a pair of their lower case, and one of each further column
+that is read · V_0, V_1 weights of a pair that occurs at least twice in training, and of all others together · s_t are
+the scores of a `CRF`.
 
 J. Lafferty, A. McCallum and F. Pereira, ICML 2001; F. Sha and F. Pereira, "Shallow parsing with conditional random
 fields", NAACL 2003, who train with L-BFGS. Since the attributes of a word depend on the word alone, the scores of the
@@ -31,15 +34,17 @@ from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
 from ..models.crf import CRF, bio_transitions
 from ..models.tagger import TagModel
 from .minimization import Minimum, minimize
-from .sparse_features import NONE, SparseRows, find_attributes
+from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, mix
 
 REACH = 2
 """Largest distance of a word whose attributes are read."""
 OFFSETS = 2 * REACH + 1
 SCALES = (0.1, 0.25, 1.0, 0.25, 0.1)
 """The value of an attribute by the distance of its word: the penalty of the weights of neighbours is larger."""
+PAIR_SCALE = 1.0
+"""The value of a pair, which means the same."""
 TOLERANCE, MAX_STEPS, VARIANCE = 1e-3, 150, 0.02
-PARAMETERS = ("weights", "crf.transitions", "crf.start", "crf.end")
+PARAMETERS = ("weights", "pair_weights", "crf.transitions", "crf.start", "crf.end")
 
 
 class AttributeTable(NamedTuple):
@@ -48,38 +53,63 @@ class AttributeTable(NamedTuple):
     keys: np.ndarray
 
     @classmethod
-    def of(cls, attributes: np.ndarray, counts: np.ndarray, *, max_attributes: int) -> "AttributeTable":
-        """Return the attributes of words ``(words, kinds)``, or the most frequent; ``counts`` ``(words,)`` of words."""
+    def of(cls, attributes: np.ndarray, counts: np.ndarray, *, max_attributes: int, least: int = 1) -> "AttributeTable":
+        """Return the attributes of words ``(words, kinds)`` that occur ``least`` times, or the most frequent.
+
+        ``counts`` are those of the words ``(words,)``.
+        """
         keys, number = np.unique(attributes, return_inverse=True)
         frequency = np.bincount(number.ravel(), np.repeat(counts, attributes.shape[1]), len(keys))
-        kept = keys != NONE
+        kept = (keys != NONE) & (frequency >= least)
         if np.count_nonzero(kept) > max_attributes:
             kept &= frequency > np.sort(frequency)[-max_attributes - 1]
         return cls(keys[kept])
+
+    def find(self, attributes: np.ndarray) -> np.ndarray:
+        """Return the index of each attribute; the number of keys where it is not known."""
+        size = len(self.keys)
+        position = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
+        return np.where(self.keys[position] == attributes, position, size) if size else np.zeros_like(position)
 
     def rows(self, attributes: np.ndarray, *, boundary: bool) -> SparseRows:
         """Return which attributes each word has ``(words, attributes + 1)``.
 
         With ``boundary``, a last row stands for what is beyond a sentence, whose only attribute is the last one.
         """
-        size = len(self.keys)
-        position = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
-        known = (self.keys[position] == attributes) if size else np.zeros(attributes.shape, bool)
-        rows, columns = known.nonzero()[0], position[known]
+        size, position = len(self.keys), self.find(attributes)
+        rows, columns = (position < size).nonzero()[0], position[position < size]
         if boundary:
             rows, columns = np.append(rows, len(attributes)), np.append(columns, size)
         return SparseRows.build(rows, columns, np.ones(len(rows)), (len(attributes) + boundary, size + 1))
 
 
+def units_of(attributes: np.ndarray) -> np.ndarray:
+    """Return what pairs are made of, for words and for what is beyond a sentence ``(words + 1, kinds)``."""
+    units = attributes[:, [LOWER, *range(COLUMNS, attributes.shape[1])]]
+    return np.concatenate([units, np.full((1, units.shape[1]), NONE, np.uint64)])
+
+
+def pairs_of(units: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Return the keys of the pairs ``(..., n − 1, kinds)`` of words, given by their index ``(..., n)``."""
+    read = units[words]
+    return mix(read[..., :-1, :] * P + read[..., 1:, :])
+
+
 class FeatureTagger(TagModel):
-    """Sentences to scores of tags ``(batch, time, tags)``; ``weights`` are ``(attributes + 1, OFFSETS · tags)``."""
+    """Sentences to scores of tags ``(batch, time, tags)``.
+
+    ``weights`` are ``(attributes + 1, OFFSETS · tags)``, and ``pair_weights`` ``(pairs + 1, 2 · tags)``.
+    """
 
     crf: CRF
 
-    def __init__(self, table: AttributeTable, weights: Tensor, crf: CRF) -> None:
+    def __init__(
+        self, table: AttributeTable, weights: Tensor, pairs: AttributeTable, pair_weights: Tensor, crf: CRF
+    ) -> None:
         super().__init__(crf)
-        self.table = table
+        self.table, self.pairs = table, pairs
         self.weights = nn.Parameter(weights, requires_grad=False)
+        self.pair_weights = nn.Parameter(pair_weights, requires_grad=False)
         crf.requires_grad_(False)
 
     def forward(self, batch: TaggedBatch) -> Tensor:
@@ -97,12 +127,20 @@ class FeatureTagger(TagModel):
         scores = by_word.new_zeros(size, time, by_word.shape[2])
         for offset in range(OFFSETS):
             scores.add_(by_word[:, offset][words[:, offset : offset + time]], alpha=SCALES[offset])
+
+        # Pair i ends with word i of a sentence, and pair i + 1 begins with it.
+        keys = pairs_of(units_of(attributes), padded[:, REACH - 1 : REACH + time + 1])
+        found = torch.from_numpy(self.pairs.find(keys)).to(device)
+        by_pair = self.pair_weights.view(len(self.pair_weights), 2, -1)
+        for kind in found.unbind(2):
+            scores.add_(by_pair[:, 0][kind[:, :-1]] + by_pair[:, 1][kind[:, 1:]], alpha=PAIR_SCALE)
         return scores
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that `from_tensors` needs, by name."""
         parameters = {name: value.data for name, value in self.named_parameters()}
-        return {"keys": torch.from_numpy(self.table.keys.view(np.int64)), **parameters}
+        tables = {"keys": self.table, "pair_keys": self.pairs}
+        return {**{name: torch.from_numpy(one.keys.view(np.int64)) for name, one in tables.items()}, **parameters}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], tags: Sequence[str]) -> "FeatureTagger":
@@ -111,22 +149,31 @@ class FeatureTagger(TagModel):
         Raises:
             ValueError: tensors are missing or damaged, or belong to other tags.
         """
-        if tensors.keys() != {"keys", *PARAMETERS}:
+        size = len(tags)
+        if "pair_keys" not in tensors:  # of a run that was trained without pairs
+            tensors = {
+                "pair_keys": torch.zeros(0, dtype=torch.int64),
+                "pair_weights": torch.zeros(1, 2 * size),
+                **tensors,
+            }
+        if tensors.keys() != {"keys", "pair_keys", *PARAMETERS}:
             raise ValueError("not the tables of a tagger with attributes")
-        size, keys = len(tags), tensors["keys"]
-        if keys.dtype != torch.int64 or keys.dim() != 1 or (np.diff(keys.numpy().view(np.uint64)) == 0).any():
-            raise ValueError("keys has the wrong type or shape")
-        table = AttributeTable(keys.numpy().view(np.uint64))
-        if (table.keys[1:] <= table.keys[:-1]).any():
-            raise ValueError("the keys of the attributes are not sorted")
-        shapes = ((len(keys) + 1, OFFSETS * size), (size, size), (size,), (size,))
+        tables = []
+        for name in ("keys", "pair_keys"):
+            if tensors[name].dtype != torch.int64 or tensors[name].dim() != 1:
+                raise ValueError(f"{name} has the wrong type or shape")
+            tables.append(AttributeTable(tensors[name].numpy().view(np.uint64)))
+            if (tables[-1].keys[1:] <= tables[-1].keys[:-1]).any():
+                raise ValueError(f"{name} are not sorted")
+        rows, pairs = (len(table.keys) + 1 for table in tables)
+        shapes = ((rows, OFFSETS * size), (pairs, 2 * size), (size, size), (size,), (size,))
         for name, shape in zip(PARAMETERS, shapes, strict=True):
             if tensors[name].dtype != torch.float32 or tuple(tensors[name].shape) != shape:
                 raise ValueError(f"{name} has the wrong type or shape")
         crf = CRF(size, bio_transitions(tags))
-        for name in PARAMETERS[1:]:
+        for name in PARAMETERS[2:]:
             getattr(crf, name.removeprefix("crf.")).data.copy_(tensors[name])
-        return cls(table, tensors["weights"], crf)
+        return cls(tables[0], tensors["weights"], tables[1], tensors["pair_weights"], crf)
 
 
 def fit_tagger(
@@ -136,71 +183,79 @@ def fit_tagger(
 
     The objective is −log P of all tags + ``decay`` / 2 times the squared norm of all weights.
     """
-    assert corpus.tags is not None
-    attributes = find_attributes(corpus.spelled)
+    attributes, size = find_attributes(corpus.spelled), len(tags)
     counts = np.bincount(corpus.forms, minlength=len(attributes))
     table = AttributeTable.of(attributes, counts, max_attributes=max_attributes)
-    crf = CRF(len(tags), bio_transitions(tags))
-    objective = _SequenceLoss(corpus, table.rows(attributes, boundary=True), counts, crf, decay)
+    keys = pairs_of(units_of(attributes), _with_boundaries(corpus.forms, corpus.lengths, len(attributes))[0])
+    pairs = AttributeTable.of(keys, np.ones(len(keys)), max_attributes=max_attributes, least=2)
+    weights = [torch.zeros(len(table.keys) + 1, OFFSETS * size), torch.zeros(len(pairs.keys) + 1, 2 * size)]
+    model = FeatureTagger(table, weights[0], pairs, weights[1], CRF(size, bio_transitions(tags)))
+    objective = _SequenceLoss(corpus, model, decay)
     found: Minimum = minimize(objective, tolerance=TOLERANCE, max_steps=MAX_STEPS, seconds=seconds)
-    weights, transitions, start, end = objective.split(found.point)
-    for parameter, values in zip((crf.transitions, crf.start, crf.end), (transitions, start, end), strict=True):
-        parameter.data.copy_(values)
-    return FeatureTagger(table, weights.reshape(len(table.keys) + 1, -1), crf), found.ended
+    for name, values in zip(PARAMETERS, objective.split(found.point), strict=True):
+        parameter = model.get_parameter(name)
+        parameter.copy_(values.view_as(parameter))
+    return model, found.ended
 
 
 class _SequenceLoss:
-    """−log P of the tags of a corpus. A point has the weights of attributes, then transitions, start and end, as rows.
+    """−log P of the tags of a corpus, for a model that is to be fitted.
 
-    Outputs are the scores of all words, packed, followed by the same last rows.
+    A point has the weights of attributes and of pairs, then transitions, start and end, as rows. Outputs are the scores
+    of all words, packed, followed by the same last rows.
     """
 
-    def __init__(
-        self, corpus: TaggedCorpus, attributes: SparseRows, counts: np.ndarray, crf: CRF, decay: float
-    ) -> None:
+    def __init__(self, corpus: TaggedCorpus, model: FeatureTagger, decay: float) -> None:
         assert corpus.tags is not None
-        self.size, self.attributes, self.transposed = crf.num_tags, attributes, attributes.transposed()
-        self.packing, self.decay = Packing.of(corpus.lengths), decay / len(corpus.forms)
-        words = len(corpus.forms)
-        boundary = len(counts)
+        found, words = find_attributes(corpus.spelled), len(corpus.forms)
+        self.size, self.attributes = model.crf.num_tags, model.table.rows(found, boundary=True)
+        self.transposed = self.attributes.transposed()
+        self.packing, self.decay = Packing.of(corpus.lengths), decay / words
 
         # Scores of attributes are computed once for each distinct word and distance; a second sparse matrix adds, for
-        # each word of the corpus, those of its neighbours.
-        padded, first = _with_boundaries(corpus.forms, corpus.lengths, boundary)
-        at = first[self.packing.positions][:, None] + np.arange(-REACH, REACH + 1)
-        columns = padded[at] * OFFSETS + np.arange(OFFSETS)
-        shape = (words, (boundary + 1) * OFFSETS)
-        self.neighbours = SparseRows.build(
-            np.repeat(np.arange(words), OFFSETS), columns.ravel(), np.tile(SCALES, words), shape
-        )
+        # each word of the corpus, those of its neighbours, and of the pairs that it ends and begins.
+        padded, first = _with_boundaries(corpus.forms, corpus.lengths, len(found))
+        pairs, self.first_pair = model.pairs.find(pairs_of(units_of(found), padded)), (len(found) + 1) * OFFSETS
+        at = first[self.packing.positions]
+        columns = padded[at[:, None] + np.arange(-REACH, REACH + 1)] * OFFSETS + np.arange(OFFSETS)
+        of_pairs = [self.first_pair + 2 * pairs[at - 1 + side] + side for side in (0, 1)]
+        columns = np.concatenate([columns, *of_pairs], axis=1)
+        values = np.tile([*SCALES, *[PAIR_SCALE] * (columns.shape[1] - OFFSETS)], words)
+        rows = np.repeat(np.arange(words), columns.shape[1])
+        shape = (words, self.first_pair + 2 * len(model.pairs.keys) + 2)
+        self.neighbours = SparseRows.build(rows, columns.ravel(), values, shape)
         self.occurrences = self.neighbours.transposed()
 
         # The data appear in the gradient as counts alone, which never change.
         self.tags = torch.from_numpy(corpus.tags[self.packing.positions].astype(np.int64))
+        counts = np.bincount(corpus.forms, minlength=len(found))
         frequency = torch.from_numpy(np.append(counts, len(corpus.lengths)).astype(np.float32)).unsqueeze(1)
         self.frequency = self.transposed.times(frequency)
         self.observed = _observed(corpus, self.size)
         self.forbidden = torch.zeros(self.size + 2, self.size)
-        if crf.allowed is not None:
-            impossible = torch.cat([~crf.allowed[:, :-1], ~crf.allowed[:-1, -1:].t()])
+        if (allowed := model.crf.allowed) is not None:
+            impossible = torch.cat([~allowed[:, :-1], ~allowed[:-1, -1:].t()])
             self.forbidden.masked_fill_(impossible, float("-inf"))
 
-    def split(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the weights of a point, or the scores of outputs, and the transitions, the start and the end."""
-        return point[: -self.size - 2], point[-self.size - 2 : -2], point[-2], point[-1]
+    def split(self, point: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return the weights of attributes and of pairs of a point, and the transitions, the start and the end."""
+        first = self.attributes.width * OFFSETS
+        return point[:first], point[first : -self.size - 2], point[-self.size - 2 : -2], point[-2], point[-1]
 
     def start(self) -> Tensor:
-        return torch.zeros(self.attributes.width * OFFSETS + self.size + 2, self.size)
+        weights = self.attributes.width * OFFSETS + self.neighbours.width - self.first_pair
+        return torch.zeros(weights + self.size + 2, self.size)
 
     def diagonal(self) -> Tensor:
-        words = len(self.tags)
-        frequency = torch.cat([self.frequency.repeat_interleave(OFFSETS, 0), torch.full((self.size + 2, 1), words / 4)])
+        words, pairs = len(self.tags), self.occurrences.offsets.diff()[self.first_pair :].unsqueeze(1)
+        others = torch.full((self.size + 2, 1), words / 4)
+        frequency = torch.cat([self.frequency.repeat_interleave(OFFSETS, 0), pairs, others])
         return 1 / (VARIANCE * frequency / words + self.decay)
 
     def outputs(self, point: Tensor) -> Tensor:
-        weights = point[: -self.size - 2].reshape(self.attributes.width, -1)
-        by_word = self.attributes.times(weights).view(-1, self.size)
-        return torch.cat([self.neighbours.times(by_word), point[-self.size - 2 :]])
+        weights, pair_weights, *_ = self.split(point)
+        by_word = self.attributes.times(weights.reshape(self.attributes.width, -1)).view(-1, self.size)
+        return torch.cat([self.neighbours.times(torch.cat([by_word, pair_weights])), point[-self.size - 2 :]])
 
     def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
         words = torch.arange(len(self.tags))
@@ -214,8 +269,10 @@ class _SequenceLoss:
         return (found.log_partition - known) / len(words), errors
 
     def gradient(self, errors: Tensor) -> Tensor:
-        by_word = self.occurrences.times(errors[: len(self.tags)]).view(-1, OFFSETS * self.size)
-        return torch.cat([self.transposed.times(by_word).view(-1, self.size), errors[len(self.tags) :]])
+        found = self.occurrences.times(errors[: len(self.tags)])
+        by_word = found[: self.first_pair].view(-1, OFFSETS * self.size)
+        by_attribute = self.transposed.times(by_word).view(-1, self.size)
+        return torch.cat([by_attribute, found[self.first_pair :], errors[len(self.tags) :]])
 
 
 def _with_boundaries(forms: np.ndarray, lengths: np.ndarray, boundary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -83,6 +83,8 @@ SPACE, IN_WORD, ALONE, JOINING = 0, 1, 2, 3
 """Classes of characters: white space, those that words are made of, those that are words of their own, and those that
 belong to a word if they stand between two characters of it, and are words of their own elsewhere."""
 P = np.uint64(0x9E3779B97F4A7C15)
+EDGES = np.array([0, 0x2545F4914F6CDD1D, 0x5851F42D4C957F2D], np.uint64)
+"""What is added to the keys of n-grams anywhere in a text, at its beginning, and at its end."""
 FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
@@ -126,13 +128,19 @@ def _words(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, longest: in
     powers = np.cumprod(np.full(int(position.max()) + 1, P))
     single = mix(np.add.reduceat(codes[where] * powers[position], np.flatnonzero(begins[where])))
 
-    # Longer n-grams extend the keys of the shorter ones by a word; those that cross the end of a text are left out.
+    # Longer n-grams extend the keys of the shorter ones by a word; those that cross the end of a text are left out. The
+    # ones that begin or end a text count a second time as such.
     row = rows[starts]
-    occurrences, keys = [Occurrences(single, row)], single
-    for n in range(2, longest + 1):
-        keys = mix(keys[:-1] * P + single[n - 1 :])
-        same = row[: -n + 1] == row[n - 1 :]
-        occurrences.append(Occurrences(keys[same], row[n - 1 :][same]))
+    begin, end = np.ones((2, len(row)), bool)
+    begin[1:] = end[:-1] = row[1:] != row[:-1]
+    keys, occurrences = single, []
+    for n in range(1, longest + 1):
+        if n > 1:
+            keys = mix(keys[:-1] * P + single[n - 1 :])
+        same = row[: len(keys)] == row[n - 1 :]
+        for edge, chosen in ((0, same), (1, same & begin[: len(keys)]), (2, same & end[n - 1 :])):
+            marked = mix(keys[chosen] + EDGES[edge]) if edge else keys[chosen]
+            occurrences.append(Occurrences(marked, row[: len(keys)][chosen]))
     return _joined(occurrences)
 
 
@@ -185,26 +193,29 @@ NONE = 0
 """The key of an attribute that a word does not have, such as a suffix that is longer than the word."""
 
 
-def find_attributes(words: Sequence[str]) -> np.ndarray:
+def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     """Return the keys of the attributes of each word ``(words, attributes)``, `NONE` where it has none.
 
-    These are the word as it is written and in lower case; its first and last 1 to `LONGEST` characters in lower case;
-    its shape (classes of characters, with and without repetitions); and whether it has a digit, a capital letter after
-    the first character, and a hyphen.
+    A form is a word, followed by its further columns. The attributes are the word as it is written and in lower case;
+    its first and last 1 to `LONGEST` characters in lower case; its shape (classes of characters, with and without
+    repetitions); whether it has a digit, a capital letter after the first character, and a hyphen; and the columns.
     """
-    lower = [word.lower() or " " for word in words]
-    written = [word or " " for word in words]
+    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True)) if forms else ([],)
+    lower = [word.lower() for word in written]
     codes, starts, lengths = _codes(lower)
     shapes = list(map(_shape, written))
     columns = [_whole(*_codes(written)), _whole(codes, starts, lengths), *_affixes(codes, starts, lengths)]
     columns += [_whole(*_codes(shapes)), _whole(*_codes(list(map(_without_repetitions, shapes))))]
     columns += [np.array([shape.find(mark, first) >= 0 for shape in shapes]) for mark, first in FLAGS]
+    columns += [_whole(*_codes(column)) for column in further]
     keys = [_keyed(column, kind) for kind, column in enumerate(columns)]
-    return np.stack(keys, axis=1) if len(words) else np.zeros((0, len(keys)), np.uint64)
+    return np.stack(keys, axis=1) if len(forms) else np.zeros((0, len(keys)), np.uint64)
 
 
 FLAGS = (("0", 0), ("A", 1), ("-", 0))
 """Marks of a shape, and the first character that is looked at."""
+LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
+"""The positions, among the attributes of a word, of its lower case and of its further columns."""
 
 
 def _keyed(column: np.ndarray, kind: int) -> np.ndarray:

@@ -54,15 +54,16 @@ class Sentence(NamedTuple):
     name: str  # the file
     number: int  # the number of the first of `lines` in the file, from 1
     raw_tags: list[str] | None = None  # the tags in the scheme of the file if `tags` are in another one; else None
+    further: Sequence[Sequence[str]] = ()  # what each word has in further columns that the tagger reads, if any
 
     def location(self, word: int) -> str:
         """Return the file and the line of a word, for messages."""
         return f"{self.name}:{self.number + self.rows[word]}"
 
 
-def untagged(words: Sequence[str]) -> Sentence:
-    """Return words as a sentence without tags."""
-    return Sentence(list(words), [], [], [], 0, "", 0)
+def untagged(words: Sequence[str], further: Sequence[Sequence[str]] = ()) -> Sentence:
+    """Return words, with their further columns, as a sentence without tags."""
+    return Sentence(list(words), [], [], [], 0, "", 0, further=further)
 
 
 def read_sentences(
@@ -70,6 +71,7 @@ def read_sentences(
     *,
     file_format: str = "auto",
     column: str | None = None,
+    further: Sequence[str] = (),
     scheme: str = "bio",
     labelled: bool = True,
     labels: Sequence[str] | None = None,
@@ -82,6 +84,7 @@ def read_sentences(
         sources: the files.
         file_format: ``conllu``, ``conll``, or ``auto`` to choose by the name or else by the first line with a word.
         column: the column of the tags: in CoNLL-U its name (default ``upos``), else its number (default the last).
+        further: columns that are read, too, named in the same way, for `Sentence.further`.
         scheme: ``iob1`` if the chunks are tagged in IOB1, whose conversion is then no repair; else ``bio``.
         labelled: whether tags are required. If not, they are ignored, and the last column may be missing.
         labels: the tags of a model, which decide how tags are spelled and in which scheme; if None, the sources decide.
@@ -101,7 +104,7 @@ def read_sentences(
         raise UnknownNameError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
 
     def parsed(repairs: Repairs, is_tag: Callable[[str], bool]) -> Iterator[Sentence]:
-        options = file_format, column, labelled, is_tag, repairs
+        options = file_format, (column, *further), labelled, is_tag, repairs
         return itertools.chain.from_iterable(_parse(read_lines([one], repairs), one.name, *options) for one in sources)
 
     if not labelled:
@@ -161,6 +164,7 @@ def read_untagged(
     *,
     file_format: str | None = None,
     column: str | None = None,
+    further: Sequence[str] = (),
     labels: Sequence[str] = (),
     repairs: Repairs | None = None,
 ) -> Iterator[Sentence | str]:
@@ -204,7 +208,7 @@ def read_untagged(
                     for number, line in enumerate(_suspected(lines, source.name, column, tags), start=1):
                         yield repairs.text(line, source.name, number)
                     continue
-        yield from _parse(lines, source.name, named or requested, column, False, tags.has, repairs)
+        yield from _parse(lines, source.name, named or requested, (column, *further), False, tags.has, repairs)
 
 
 def _in_columns(lines: Iterable[str], column: str | None, tags: TagSet) -> bool:
@@ -263,14 +267,15 @@ def _parse(
     lines: Iterator[str],
     name: str,
     file_format: str,
-    column: str | None,
+    columns: tuple[str | None, *tuple[str, ...]],
     labelled: bool,
     is_tag: Callable[[str], bool],
     repairs: Repairs,
 ) -> Iterator[Sentence]:
     """Yield the sentences of a file called ``name``.
 
-    ``is_tag`` says what is known as a tag; the other arguments are those of `read_sentences`.
+    ``columns`` are that of the tags and further ones, and ``is_tag`` says what is known as a tag; the other arguments
+    are those of `read_sentences`.
     """
     if file_format not in (known := ["auto", "conllu", "conll"]):
         raise UnknownNameError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
@@ -281,9 +286,9 @@ def _parse(
         file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
     line_format: LineFormat
     if file_format == "conllu":
-        line_format = ConlluFormat(column, labelled)
+        line_format = ConlluFormat(*columns, labelled=labelled)
     else:
-        line_format = ColumnsFormat(column, labelled, first, is_tag)
+        line_format = ColumnsFormat(*columns, labelled=labelled, first=first, is_tag=is_tag)
     for sentence in _SentenceReader(name, line_format, labelled, repairs).sentences(lines):
         repairs.examine(" ".join(sentence.words), sentence.name, sentence.number + sum(sentence.rows[:1]))
         yield sentence
@@ -354,7 +359,7 @@ class _SentenceReader:
             yield sentence._replace(column=self.format.column)
 
     def _begun(self, number: int) -> Sentence:
-        return Sentence([], [], [], [], 0, self.name, number)
+        return Sentence([], [], [], [], 0, self.name, number, further=[])
 
     def _repair(self, kind: str, problem: str, reading: str, remedy: str) -> None:
         """Record a repair of the line that is read."""
@@ -411,10 +416,12 @@ class _SentenceReader:
             return line
 
         # With blanks that nobody sees, a word or a tag would be another one.
-        word, tag = stripped(read[0]), stripped(read[1])
-        if (word, tag) != read:
-            problem = f"blanks at the end of {shown(read[word == read[0]])}"
+        word, tag, *further = map(stripped, read)
+        if changed := [before for before, after in zip(read, (word, tag, *further), strict=True) if before != after]:
+            problem = f"blanks at the end of {shown(changed[0])}"
             self._repair("invisible blanks", problem, "read without", "delete them")
+        assert isinstance(sentence.further, list)
+        sentence.further.append(further)
         sentence.rows.append(len(sentence.lines))
         sentence.words.append(word)
         sentence.tags.append(tag)

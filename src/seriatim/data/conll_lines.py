@@ -33,17 +33,18 @@ class BadLineError(Exception):
 
 
 class ConlluFormat:
-    """The lines of a CoNLL-U file; the column is given by its name, ``upos`` if None."""
+    """The lines of a CoNLL-U file; columns are given by their names, ``upos`` if None for that of the tags."""
 
     has_comments = True
 
-    def __init__(self, column: str | None, labelled: bool) -> None:
-        name = column or "upos"
-        if name not in TAG_COLUMNS:
-            raise UnknownNameError(
-                f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}"
-            )
-        self.column, self.labelled, self.next_id = CONLLU.index(name), labelled, 1
+    def __init__(self, column: str | None, *further: str, labelled: bool) -> None:
+        names = column or "upos", *further
+        for name in names:
+            if name not in TAG_COLUMNS:
+                raise UnknownNameError(
+                    f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, list(TAG_COLUMNS))}"
+                )
+        (self.column, *self.further), self.labelled, self.next_id = map(CONLLU.index, names), labelled, 1
         self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
         self.last_range = 0, ""  # the last word of the range before, and its id
 
@@ -61,8 +62,8 @@ class ConlluFormat:
         self.next_id, self.needed, self.needed_by, self.last_range = 1, 0, "", (0, "")
         return missing
 
-    def read(self, line: str) -> tuple[str, str] | None:
-        """Return the word and its tag, or None for multiword tokens and empty nodes."""
+    def read(self, line: str) -> tuple[str, ...] | None:
+        """Return the word, its tag and its further columns, or None for multiword tokens and empty nodes."""
         fields = line.split("\t")
         if len(fields) != len(CONLLU):
             spaces = len(fields) < len(CONLLU) <= len(line.split())
@@ -90,7 +91,7 @@ class ConlluFormat:
         _check_tag(tag, self.labelled)
         if tag == MISSING and self.labelled and CONLLU[self.column] in NEVER_MISSING:
             raise BadLineError(f"no tag in column {CONLLU[self.column]}; tag this word, or choose another column")
-        return word, tag
+        return word, tag, *(fields[at] or MISSING for at in self.further)
 
     def tidied(self, line: str) -> str | None:
         """Return a line with one tab between its columns; None unless it can be read so in one way."""
@@ -120,18 +121,23 @@ class ConlluFormat:
 
 
 class ColumnsFormat:
-    """The lines of a file in the columns of CoNLL-2003; the column is given by its number from 2, the last if None.
+    """The lines of a file in the columns of CoNLL-2003; columns are given by their numbers from 2.
 
-    The column may be missing unless tags are required. The columns of the file are those of ``first``, a line that is
-    no comment. ``is_tag`` says of the content of the column of the tags whether it is a known tag.
+    The column of the tags, the last of the others if None, may be missing unless tags are required. The columns of the
+    file are those of ``first``, a line that is no comment. ``is_tag`` says of the content of the column of the tags
+    whether it is a known tag.
     """
 
     has_comments = False
 
-    def __init__(self, column: str | None, labelled: bool, first: str, is_tag: Callable[[str], bool]) -> None:
-        if column is not None and not COLUMN_NUMBER.fullmatch(column):
-            raise RangeError(f"column {column!r}: the columns have no names; give the number of a column, from 2")
+    def __init__(
+        self, column: str | None, *further: str, labelled: bool, first: str, is_tag: Callable[[str], bool]
+    ) -> None:
+        for name in (column or "2", *further):
+            if not COLUMN_NUMBER.fullmatch(name):
+                raise RangeError(f"column {name!r}: the columns have no names; give the number of a column, from 2")
         self.requested, self.labelled, self.first, self.is_tag = column, labelled, first, is_tag
+        self.further = [int(name) - 1 for name in further]
         self.column, self.count, self.tabs = 0, 0, False
         self.ends_empty = False  # whether the last column is empty, for the tags that are to come
         self.seen: set[str] = set()  # what the column of the tags holds
@@ -164,8 +170,8 @@ class ColumnsFormat:
     def end(self) -> None:
         """End a sentence."""
 
-    def read(self, line: str) -> tuple[str, str]:
-        """Return the word and its tag; ``_`` stands for a missing tag."""
+    def read(self, line: str) -> tuple[str, ...]:
+        """Return the word, its tag and its further columns; ``_`` stands for what is missing."""
         fields = self._fields(line)
         if line.startswith("\t" if self.tabs else " "):
             raise BadLineError("an empty word; write it into the first column")
@@ -184,7 +190,7 @@ class ColumnsFormat:
             raise BadLineError("an empty tag; write one, such as O")
         if " " in tag and self.labelled:
             raise BadLineError(f"{shown(tag)} is a text, not a tag; write one word and its tag on each line")
-        return fields[0], tag or MISSING
+        return fields[0], tag or MISSING, *(fields[at] or MISSING for at in self.further)
 
     def tidied(self, line: str) -> str | None:
         """Return a line with its columns separated as in the first line; None unless it can be read so in one way."""
@@ -210,9 +216,12 @@ class ColumnsFormat:
         line = line.rstrip(ALL_BLANKS) if self.labelled else line
         tabs = "\t" in line
         count = len(line.split("\t")) if tabs else len(FIELD.findall(line))
-        column = max(1, count - 1) if self.requested is None else int(self.requested) - 1
+        columns = f"{count} column{'s'[: count > 1]}"
+        if missing := [at + 1 for at in self.further if at >= count]:
+            raise BadLineError(f"{columns}, but the tagger also reads column {missing[0]}; give a file that has it")
+        last = max((at for at in range(1, count) if at not in self.further), default=count)
+        column = last if self.requested is None else int(self.requested) - 1
         if column > count - self.labelled:
-            columns = f"{count} column{'s'[: count > 1]}"
             problem = f"{columns}, but the tags are expected in column {column + 1}"
             raise BadLineError(f"{problem}; write them there, or choose another column")
         self.tabs, self.count, self.column, self.ends_empty = tabs, count, column, line.endswith("\t")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.device_copies import to_device
-from ..core.errors import EmptyError
+from ..core.errors import EmptyError, MismatchError
 from .conll import Sentence
 from .repairs import Repairs
 from .tokenizers import END, Tokenizer, WordTokenizer
@@ -35,7 +35,8 @@ class TaggedBatch(NamedTuple):
     tags: Tensor | None = None  # ids of tags (batch, time), negative for unknown tags; None if there are no tags
     once: Tensor | None = None  # whether each word occurs once in training (batch, time); None outside training
     forms: np.ndarray = NO_FORMS  # the index in ``spelled`` of each word (batch, time); 0 on padding
-    spelled: Sequence[str] = ()  # the distinct words of the corpus
+    spelled: Sequence[Sequence[str]] = ()  # the distinct words of the corpus, each with its further columns
+    columns: Tensor | None = None  # ids of further columns (batch, time, columns); None if there are none
 
     @property
     def fresh(self) -> bool:
@@ -60,20 +61,22 @@ class TaggedBatch(NamedTuple):
     def to(self, device: torch.device) -> "TaggedBatch":
         """Return the batch on another device; ``lengths`` stay where they are."""
         spellings = self.spellings and self.spellings.to(device)
-        tags, once = (None if values is None else to_device(values, device) for values in (self.tags, self.once))
-        return self._replace(words=to_device(self.words, device), spellings=spellings, tags=tags, once=once)
+        others = {name: getattr(self, name) for name in ("tags", "once", "columns")}
+        moved = {name: to_device(values, device) for name, values in others.items() if values is not None}
+        return self._replace(words=to_device(self.words, device), spellings=spellings, **moved)
 
 
 def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, characters: bool) -> Vocabulary:
-    """Return the vocabulary of the training sentences: words, sorted tags and, if asked for, all characters.
+    """Return the vocabulary of the training sentences: words, further columns, sorted tags and perhaps characters.
 
     Raises:
         InputError: every word has the same tag, a tag is not printable, or the vocabulary size is too small.
     """
-    texts, spellings, tags, first = [], dict[str, None](), set[str](), ""
+    texts, spellings, tags, columns, first = [], dict[str, None](), set[str](), dict[str, None](), ""
     for sentence in sentences:
         texts.append(_joined(sentence.words))
         spellings.update(dict.fromkeys(sentence.words))
+        columns.update(dict.fromkeys(value for values in sentence.further for value in _numbered(values)))
         for tag in set(sentence.tags) - tags:
             check_label(tag, sentence.location(sentence.tags.index(tag)), "remove it from the tag")
         tags.update(sentence.tags)
@@ -83,12 +86,19 @@ def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, ch
     tokenizers = {"tokenizer": fit_tokenizer(config, texts)}
     if characters:
         tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), spellings)
+    if columns:
+        tokenizers["columns"] = fit_tokenizer(TokenizerConfig(kind="word"), [_joined(columns)])
     return Vocabulary(tokenizers, sorted(tags))
 
 
 def word_ids(words: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
     """Return the id of each word ``(words,)``; a word may contain white space."""
     return tokenizer.encode(_joined(words))
+
+
+def _numbered(values: Iterable[str]) -> list[str]:
+    """Return the values of a word's further columns, each with the number of its column before it."""
+    return [f"{number}:{value}" for number, value in enumerate(values)]
 
 
 def _joined(words: Iterable[str]) -> str:
@@ -105,21 +115,23 @@ class TaggedCorpus:
         tags: the index in ``tag_names`` of every word's tag ``(words,)``; None if there are no tags.
         tag_names: the labels of the vocabulary, followed by the tags that are not among them.
         unseen: file and line of the first occurrence of each tag that is not among the labels.
-        spelled: the distinct words.
+        spelled: the distinct words, each with its further columns.
         forms: the index in ``spelled`` of every word ``(words,)``.
         repairs: the repairs made while the sentences were read; set by the caller.
         raw_tags: the tag in the file of each word whose tag was repaired, by the index of the word.
     """
 
     def __init__(self, sentences: Iterable[Sentence], vocabulary: Vocabulary, *, labelled: bool = True) -> None:
-        spellings: dict[str, int] = {}  # the index of every distinct word
+        spellings: dict[tuple[str, ...], int] = {}  # the index of every distinct word with its columns
         numbers = {tag: i for i, tag in enumerate(vocabulary.labels)}
         spelling, tags, lengths, digests = array("i"), array("i"), array("q"), array("q")
         self.unseen: dict[str, str] = {}
         self.raw_tags: dict[int, str] = {}
         self.repairs = Repairs()
         for sentence in sentences:
-            spelling.extend([spellings.setdefault(word, len(spellings)) for word in sentence.words])
+            further = sentence.further or [()] * len(sentence.words)
+            read = [(word, *values) for word, values in zip(sentence.words, further, strict=True)]
+            spelling.extend([spellings.setdefault(word, len(spellings)) for word in read])
             lengths.append(len(sentence.words))
             if labelled:
                 digests.append(hash(tuple(sentence.words)))
@@ -136,16 +148,24 @@ class TaggedCorpus:
         self._starts = self.lengths.cumsum() - self.lengths
         self.forms = np.array(spelling, dtype=np.int32)
         self.tags = np.array(tags, dtype=np.int32) if labelled else None
-        self.words = word_ids(spellings, vocabulary.tokenizer)[self.forms]
-        characters = vocabulary.tokenizers.get("characters")
-        self.spelled = list(spellings)
-        self._characters = encode_characters(list(spellings), characters) if characters else None
+        self.spelled, words = list(spellings), [word for word, *_ in spellings]
+        self.words = word_ids(words, vocabulary.tokenizer)[self.forms]
+        characters, columns = vocabulary.tokenizers.get("characters"), vocabulary.tokenizers.get("columns")
+        self._characters = encode_characters(words, characters) if characters else None
+        self._columns: np.ndarray | None = None
+        if columns:
+            values = [value for _, *further in spellings for value in _numbered(further)]
+            count = len({columns.describe(i).partition(":")[0] for i in range(2, columns.vocabulary_size)})
+            if len(values) != count * len(words):
+                problem = f"the tagger reads {count} further columns of each word, which are not given"
+                raise MismatchError(f"data.features: {problem}; give a file in columns that has them")
+            self._columns = word_ids(values, columns).reshape(len(words), count)
 
     @functools.cached_property
     def key(self) -> str:
         """A digest that is equal exactly for the same data."""
         key = hashlib.blake2b(f"tag {self.vocabulary.fingerprint()}".encode(), digest_size=16)
-        for values in (self.lengths, self.forms, self.words, self.tags, *(self._characters or ())):
+        for values in (self.lengths, self.forms, self.words, self.tags, self._columns, *(self._characters or ())):
             key.update(b"" if values is None else values.tobytes())
         return key.hexdigest()
 
@@ -195,6 +215,7 @@ class TaggedCorpus:
             None if once is None else _padded(valid, once[words], False),
             _padded(valid, self.forms[at], 0).numpy(),
             self.spelled,
+            None if self._columns is None else _padded(valid, self._columns[self.forms[at]], END),
         )
 
     def _spellings(self, valid: np.ndarray, at: np.ndarray) -> Spellings | None:
@@ -207,6 +228,7 @@ class TaggedCorpus:
 
 
 def _padded(valid: np.ndarray, values: np.ndarray, padding: int) -> Tensor:
-    padded = np.full(valid.shape, padding, dtype=bool if values.dtype == bool else np.int64)
+    shape = (*valid.shape, *values.shape[1:])
+    padded = np.full(shape, padding, dtype=bool if values.dtype == bool else np.int64)
     padded[valid] = values
     return torch.from_numpy(padded)

@@ -1,6 +1,6 @@
 """A tagger: a tag for every word of a sentence, with any sequence layer; and the product of several taggers.
 
-    x_t = [E[w_t] ; characters(w_t)],  h = layer(x),  s_t = W h_t + b
+    x_t = [E[w_t] ; characters(w_t) ; F[c_t]],  h = layer(x),  s_t = W h_t + b
     P(y) = Π_t softmax(s_t)[y_t], independent tags; or a conditional random field over all tags (`CRF`)
 
 Z. Huang, W. Xu and K. Yu, "Bidirectional LSTM-CRF models for sequence tagging", 2015; characters and word dropout after
@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..config import Config, Model, Rate
+from ..config import Config, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import ConflictError, NotSupportedError, RangeError
 from ..core.lengths import valid_mask
@@ -41,6 +41,10 @@ from .probabilities import check_finite
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
 """Sentences and tokens of a batch that is tagged, so that intermediate results stay in the processor's cache."""
+
+
+COLUMN_SIZE = 32
+"""Width of the embedding of each further column."""
 
 
 class Options(WordOptions):
@@ -130,7 +134,8 @@ class Tagger(TagModel, NeuralModel):
     """Sentences to scores of tags ``(batch, time, num_tags)``.
 
     The layer is any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
-    word, followed by the vector that ``characters`` computes, None for words alone. Dropout applies to its inputs and
+    word, followed by the vector that ``characters`` computes, None for words alone, and by the embeddings of
+    ``columns`` further columns, which have ``column_vocabulary`` values together. Dropout applies to its inputs and
     outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with which a rare word
     is replaced by the unknown word in training. InputError is raised if no features are left for the words.
     """
@@ -142,6 +147,8 @@ class Tagger(TagModel, NeuralModel):
         *,
         num_tags: int,
         characters: CharacterModel | None = None,
+        columns: int = 0,
+        column_vocabulary: int = 0,
         crf: CRF | None = None,
         dropout: float = 0.0,
         variational: bool = False,
@@ -150,12 +157,13 @@ class Tagger(TagModel, NeuralModel):
     ) -> None:
         super().__init__(crf)
         refuse_memory(layer, "a tagger")
-        size = layer.input_size - (0 if characters is None else characters.output_size)
+        size = layer.input_size - columns * COLUMN_SIZE - (0 if characters is None else characters.output_size)
         if size < 1:
             raise RangeError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         if not 0 <= word_dropout < 1:
             raise RangeError(f"word_dropout: {word_dropout} is out of range; give a number from 0 and below 1")
         self.embedding = nn.Embedding(word_vocabulary, size)
+        self.columns = nn.Embedding(column_vocabulary, COLUMN_SIZE) if columns else None
         self.characters, self.layer = characters, layer
         self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
@@ -179,30 +187,34 @@ class Tagger(TagModel, NeuralModel):
         inputs = self.embedding(words)
         if self.characters is not None:
             inputs = self.characters.append(inputs, batch.spellings)
+        if self.columns is not None and batch.columns is not None:
+            inputs = torch.cat([inputs, self.columns(batch.columns).flatten(2)], dim=2)
         hidden, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
         scores: Tensor = self.output(self.dropout(hidden))
         return scores
 
 
 def tagger(
-    options: Options, config: Model, layer_options: Mapping[str, object], vocabulary: Vocabulary, *, field: bool
+    options: Options, config: Config, layer_options: Mapping[str, object], vocabulary: Vocabulary, *, field: bool
 ) -> Tagger:
     """Build the tagger that a configuration describes.
 
     ``field`` says whether a CRF chooses the tags; for BIO tags it allows only valid transitions.
     """
-    labels, characters = vocabulary.labels, build_reader(options, vocabulary)
-    width = config.embedding_size + (characters.output_size if characters else 0)
+    labels, characters, columns = vocabulary.labels, build_reader(options, vocabulary), len(config.data.further)
+    width = config.model.embedding_size + (characters.output_size if characters else 0) + columns * COLUMN_SIZE
     return Tagger(
-        layer_from_config(config, layer_options, input_size=width),
+        layer_from_config(config.model, layer_options, input_size=width),
         vocabulary.tokenizer.vocabulary_size,
         num_tags=len(labels),
         characters=characters,
+        columns=columns,
+        column_vocabulary=vocabulary.tokenizers["columns"].vocabulary_size if columns else 0,
         crf=CRF(len(labels), bio_transitions(labels)) if field else None,
-        dropout=config.dropout or 0.0,
-        variational=config.variational_dropout,
+        dropout=config.model.dropout or 0.0,
+        variational=config.model.variational_dropout,
         word_dropout=options.word_dropout,
-        output_bias=config.output_bias,
+        output_bias=config.model.output_bias,
     )
 
 

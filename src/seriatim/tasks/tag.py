@@ -86,6 +86,7 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
             self.files.sources(subset.source, subset.split, wanted),
             file_format=wanted,
             column=data.column,
+            further=data.further,
             scheme=self.scheme,
             labels=labels,
             exact=data.spellings == "exact",
@@ -163,14 +164,15 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
         self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
     ) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
-        column, labels = self.config.data.column, vocabulary.labels
-        return read_untagged(sources, file_format=file_format, column=column, labels=labels, repairs=repairs)
+        options = {"column": self.config.data.column, "further": self.config.data.further, "labels": vocabulary.labels}
+        return read_untagged(sources, file_format=file_format, repairs=repairs, **options)
 
 
-def segments_of(words: list[str], limit: int | None) -> list[list[str]]:
+def segments_of(sentence: Sentence, limit: int | None) -> list[Sentence]:
     """Split a sentence into segments of at most ``limit`` words."""
-    step = limit or max(1, len(words))
-    return [words[start : start + step] for start in range(0, len(words), step)]
+    step = limit or max(1, len(sentence.words))
+    parts = [slice(start, start + step) for start in range(0, len(sentence.words), step)]
+    return [untagged(sentence.words[part], sentence.further[part]) for part in parts]
 
 
 Item: TypeAlias = Sentence | str | Sequence[str]
@@ -184,7 +186,7 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         """Build a tagger; by default it has a CRF where the tags mark chunks."""
         options, layer_options = split_options(Options, self.config)
         field = bool(TagSet.known(vocabulary.labels).style) if options.output is None else options.output == "crf"
-        return tagger(options, self.config.model, layer_options, vocabulary, field=field)
+        return tagger(options, self.config, layer_options, vocabulary, field=field)
 
     def initialise(self, model: Tagger, train: TaggedCorpus) -> dict[str, int]:
         """Copy vectors of words into the embedding, if there are any; return how many words of the data have one."""
@@ -353,6 +355,9 @@ class TagPredictor(Predictor[TagModel]):
         """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Predictor.check_item`."""
         if isinstance(item, Sentence):
             return
+        if columns := self.config.data.features:
+            problem = f"words alone, but the tagger also reads the columns {columns} (data.features)"
+            raise MismatchError(f"{name}: {problem}; give a file in columns that has them")
         if not isinstance(item, list | tuple):
             check_text(item, name)
             return
@@ -371,8 +376,8 @@ class TagPredictor(Predictor[TagModel]):
         # The segments of long sentences are tagged like sentences of their own, and their tags are joined at the end.
         sentences = [_sentence(item) for item in items]
         limit = learned_positions(model)
-        segments = [segment for sentence in sentences for segment in segments_of(sentence.words, limit)]
-        corpus = TaggedCorpus(map(untagged, segments), vocabulary, labelled=False)
+        segments = [segment for sentence in sentences for segment in segments_of(sentence, limit)]
+        corpus = TaggedCorpus(segments, vocabulary, labelled=False)
         warn_of_long(corpus.lengths, self.config, name="predict", items="sentences")
         wanted = read_settings(TaggingSettings, settings).probabilities
         tags, confidence = list[list[str]]([[]] * len(segments)), list[list[float]]([[]] * len(segments))
