@@ -168,8 +168,8 @@ def test_punctuation_within_a_word_does_not_divide_it(text: str, expected: int) 
 
 def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:
     texts = ["one two three", "one two", "one"]
-    table, features = count_features(texts, words=2, characters=(), min_texts=1, max_features=2)
-    assert len(table.words) == features.width == 1  # "one"; of "two" and "one two", which are as frequent, neither
+    table, features = count_features(texts, words=2, characters=(), min_texts=1, max_features=3)
+    assert len(table.words) == features.width == 2  # "one", and as the first; of three that occur twice, none
 
 
 def test_the_features_of_training_texts_are_those_found_again() -> None:
