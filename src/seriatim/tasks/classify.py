@@ -48,6 +48,8 @@ from .task import Evaluator, ModelBuilder, Objective, Predictor, Task, TaskKind
 
 CLEARLY = 2.0
 """The usual weight of the simple baseline is kept unless another has a loss lower by so many standard errors."""
+SKEWED = 2 / 3
+"""The share of the texts with the most frequent label above which macro F1 is the metric."""
 MAX_PROBABILITIES = 1000
 """The largest number of labels whose probabilities an answer gives."""
 
@@ -98,6 +100,8 @@ class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier]):
         counts = np.bincount(data.labels, minlength=len(data.vocabulary.labels))
         balanced = len(data.labels) / (np.count_nonzero(counts) * counts.clip(1))
         weights = balanced if self.options.class_weights == "balanced" else None
+        if weights is None and self.config.training.metric == "macro_f1":
+            weights = np.sqrt(balanced)  # halfway, as the simple baseline beside it has no weights
         tokenizer, ids = data.vocabulary.tokenizer, data.texts.ids
         size = tokenizer.vocabulary_size
         once = None if tokenizer.unknown_id is None else np.bincount(ids, minlength=size)[:size] == 1
@@ -236,8 +240,13 @@ def check_config(config: Config) -> None:
 
 
 def data_defaults(config: Config, train: Documents) -> JsonObject:
-    """Return small batches for few texts, and much dropout."""
-    return {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5}
+    """Return small batches for few texts, much dropout, and macro F1 as the metric if one label is most frequent by far.
+
+    Where nearly all texts have one label, a model that always answers with it has a high accuracy.
+    """
+    share = np.bincount(train.labels).max() / len(train.labels)
+    fields: JsonObject = {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5}
+    return fields | {"training.metric": "macro_f1" if share > SKEWED else "accuracy"}
 
 
 def open_task(config: Config) -> Task:

@@ -106,7 +106,9 @@ def kind_of(config: Config) -> TaskKind:
 
 def open_task(config: Config) -> Task:
     """Return the task of a configuration whose defaults are filled in, such as that of a run; see `with_defaults`."""
-    return kind_of(config).open(config)
+    task = kind_of(config).open(config)
+    task.evaluator.chosen = config.training.metric
+    return task
 
 
 def with_defaults(config: Config) -> Config:

@@ -26,7 +26,7 @@ from ..storage.weights import save_tensors
 from .answering import PairEvaluator, PairPredictor, TranslationSettings, answer_metrics
 from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .paired import PairReader, choose, choose_for_pairs, split
-from .task import Fitted, Fitter, Reader, Selection, Task, TaskKind
+from .task import Fitted, Fitter, Reader, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_rules
 
 SET_ASIDE = 10
@@ -116,9 +116,9 @@ class RulesEvaluator(PairEvaluator):
         """Compute the contribution of each item."""
         return translation_measures(answer_all(model, data.inputs, settings), data.references)
 
-    def selection(self, vocabulary: Vocabulary) -> Selection:
+    def usual(self, vocabulary: Vocabulary) -> str:
         """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
-        return Selection("bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects, more_is_better=True)
+        return "bleu" if vocabulary.target.kind in ("bpe", "unigram") else self.selects
 
 
 class RulesPredictor(PairPredictor[RuleTranslator]):

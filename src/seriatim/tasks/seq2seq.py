@@ -39,7 +39,7 @@ from .defaults import default_rate, has_budget, seeing_everything, split_options
 from .explainer import ExplainedModel, Explainer
 from .names import TASK_SUMMARIES
 from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
-from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Selection, Task, TaskKind
+from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
 LEARNING_RATE = 1e-2
@@ -160,13 +160,9 @@ class TranslationEvaluator(PairEvaluator):
     def __init__(self, config: Config, predictor: Predictor[Translator]) -> None:
         self.predictor, self.by_exact_answers = predictor, bool(options_for(config).location)
 
-    def selection(self, vocabulary: Vocabulary) -> Selection:
+    def usual(self, vocabulary: Vocabulary) -> str:
         """Return exact answers if the targets are no running text, since they improve for longer, else the loss."""
-        return (
-            Selection("exact_match", more_is_better=True)
-            if self.by_exact_answers
-            else Selection("loss", more_is_better=False)
-        )
+        return "exact_match" if self.by_exact_answers else "loss"
 
     def evaluate(self, model: Translator, data: Pairs, **settings: object) -> JsonObject:
         """Compute the loss, and compare the answers with the targets."""

@@ -50,7 +50,7 @@ from .data_files import (
 from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_batches, split_options, with_model
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger
-from .task import Evaluator, LabelledReader, ModelBuilder, Objective, Predictor, Selection, Task, TaskKind, evaluating
+from .task import Evaluator, LabelledReader, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
 
 
 class TaggedReader(LabelledReader[TaggedCorpus]):
@@ -294,9 +294,9 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
                     predicted[row] = [data.tag_names[tag] for tag in tags]
         return losses, predicted
 
-    def selection(self, vocabulary: Vocabulary) -> Selection:
+    def usual(self, vocabulary: Vocabulary) -> str:
         """Return ``f1`` if the tags mark chunks, else ``accuracy``."""
-        return Selection("f1" if TagSet.known(vocabulary.labels).style else "accuracy", more_is_better=True)
+        return "f1" if TagSet.known(vocabulary.labels).style else "accuracy"
 
     def metrics_for(self, vocabulary: Vocabulary) -> tuple[Metric, ...]:
         """Return the metrics without F1, precision and recall where the tags mark no chunks."""
@@ -424,11 +424,12 @@ class TagBlender:
 
         The lowest loss would favour the baseline, because networks are too certain of their tags.
         """
-        key = self.evaluator.selection(data.vocabulary).key
+        key, more = self.evaluator.selection(data.vocabulary)
         values = {0.0: self.evaluator.evaluate(model, data)[key]}
         for weight in BASELINE_WEIGHTS:
             values[weight] = self.evaluator.evaluate(self.blend(model, baseline, weight), data)[key]
-        return max(values, key=lambda weight: (values[weight], -abs(weight - USUAL_WEIGHT)))
+        sign = 1 if more else -1
+        return max(values, key=lambda weight: (sign * values[weight], -abs(weight - USUAL_WEIGHT)))
 
 
 def defaults(config: Config) -> Config:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeVar
 
 from ..config import Config, Section
-from ..core.errors import NotSupportedError, check_text
+from ..core.errors import NotSupportedError, UnknownNameError, check_text, nearest
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.repairs import Repairs, with_warnings
@@ -290,6 +290,7 @@ class Evaluator(ABC, Generic[Data]):
     selects: str = "loss"  # key of the metric that selects the best weights; see `selection`
     settings: type[Section] = Section  # keyword arguments of `evaluate` and `statistics`
     baseline_name: str  # name of the simplest model, to which the metrics are compared
+    chosen: str | None = None  # ``training.metric``, if it is given
 
     def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
         """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode.
@@ -318,8 +319,19 @@ class Evaluator(ABC, Generic[Data]):
         return data
 
     def selection(self, vocabulary: Vocabulary) -> Selection:
-        """Return the metric that selects the best weights."""
-        return Selection(self.selects, any(one.more_is_better for one in self.metrics if one.key == self.selects))
+        """Return the metric that selects the best weights: the one that is chosen, or the usual one.
+
+        Raises:
+            InputError: models with this vocabulary don't have the chosen metric.
+        """
+        key, metrics = self.chosen or self.usual(vocabulary), {one.key: one for one in self.metrics_for(vocabulary)}
+        if self.chosen and key not in metrics:
+            raise UnknownNameError(f"training.metric: these data have no {key}; {nearest(key, list(metrics))}")
+        return Selection(key, key in metrics and metrics[key].more_is_better)
+
+    def usual(self, vocabulary: Vocabulary) -> str:
+        """Return the key of the metric that selects the best weights, unless another one is chosen."""
+        return self.selects
 
     def metrics_for(self, vocabulary: Vocabulary) -> tuple[Metric, ...]:
         """Return the metrics that data with this vocabulary can have."""

@@ -69,6 +69,9 @@ def finish(
     if weight:
         summary["baseline_weight"] = weight
     if settled.valid is not None:
+        if task.objective is not None:
+            key = task.objective.selection(settled.vocabulary).key
+            summary["selected_by"] = next((one.name for one in task.evaluator.metrics if one.key == key), key)
         _measure(summary, settled, trainer, run, baseline)
     _write_description(settled, writer.folder, config, network, summary, writer)
     reporter.tell("end", summary)
@@ -215,6 +218,7 @@ def model_card(task: Task, config: Config, name: str, model: nn.Module, summary:
         ("tokens", f"{config.tokenizer.kind}, {summary['vocabulary_size']:,} in the vocabulary"),
         ("trained on", f"`{config.data.train}`"),
         *task.builder.card_rows(model, summary),
+        *([("selected by", f"{summary['selected_by']} of held-out data")] if "selected_by" in summary else []),
         *_answers_row(summary),
         ("versions", ", ".join(f"{key} {value}" for key, value in summary["versions"].items())),
     ]

@@ -206,6 +206,8 @@ class LineReporter(Reporter):
             self.say(f"held-out {', '.join(compared)}")
         if weight := record.get("baseline_weight"):
             self.say(f"answers: those of the network and its simple baseline, which has the weight {weight:g}")
+        if "selected_by" in record:
+            self.say(f"selected by {record['selected_by']} of held-out data")
 
         # The rest of the time went into validations and into saving what they selected.
         training = record["tokens"] / max(record["tokens_per_second"], 1e-9)
