@@ -233,7 +233,7 @@ class Training(Section):
     keep: Literal["best", "last"] = "best"
     """The weights of the run: the best by the metric of the task, or the last."""
     metric: Literal["accuracy", "macro_f1", "f1", "loss"] | None = None
-    """The metric of classify or tag that chooses the weights, and that of the baseline; the default follows the labels."""
+    """The metric by which the weights are selected; by default that of the task, which may depend on the labels."""
     evaluate_every: Count | None = None
     """Validate every so many steps, too, and not only after each epoch."""
     validate_tokens: Count | None = None

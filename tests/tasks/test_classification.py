@@ -66,6 +66,36 @@ def test_it_learns_what_the_labels_mean(run: seriatim.Run, folder: Path) -> None
     assert list(run.predict(["she likes the moon .", "a dog likes the sea ."])) == ["moon", "sea"]
 
 
+def test_the_metric_follows_the_labels_unless_it_is_chosen(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
+    """More than two thirds of the texts have one label here."""
+    assert run.config.training.metric == run.summary["selected_by"] == "macro_f1"
+    assert run.summary["best_valid"] == pytest.approx(run.evaluate(str(folder / "valid.tsv"))["macro_f1"])
+    assert "macro_f1" in (run.path / "README.md").read_text()
+
+    # In the loss, a label weighs by the square root of its rarity.
+    objective, data = run.task.objective, run.task.reader.read(str(folder / "train.tsv"), "train", run.vocabulary)
+    assert objective is not None
+    counts = np.bincount(data.labels)
+    (batch,) = objective.batches(data).read([np.arange(len(data.labels))])
+    sizes = torch.from_numpy(counts)[batch.labels]
+    torch.testing.assert_close(batch.weights * sizes.sqrt(), (batch.weights * sizes.sqrt())[:1].expand(len(sizes)))
+
+    # With a metric that is given, or labels that are as frequent as each other, it is another one.
+    settings = config(folder, "other")
+    settings["training"] |= {"metric": "accuracy", "steps": 1, "epochs": None}
+    assert seriatim.train(settings | {"out": str(tmp_path / "a")}).summary["selected_by"] == "accuracy"
+    head, *rows = (folder / "train.tsv").read_text().splitlines()
+    even = [row for label in ("sea", "moon") for row in [one for one in rows if one.startswith(label)][:15]]
+    (tmp_path / "even.tsv").write_text("\n".join([head, *even]) + "\n")
+    settings["data"] = {"train": str(tmp_path / "even.tsv"), "valid": "none"}
+    del settings["training"]["metric"]
+    assert seriatim.train(settings | {"out": str(tmp_path / "b")}).config.training.metric == "accuracy"
+    settings["training"]["metric"] = "f1"
+    with refused("unknown", "training.metric"):
+        seriatim.train(settings | {"out": str(tmp_path / "c")})
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize("pooling", parameters(["mean", "max", "attention"], everyday=["attention"]))
 def test_every_pooling_and_an_encoder_that_sees_everything(folder: Path, pooling: str) -> None:
     settings = config(folder, f"run-{pooling}", pooling=pooling, class_weights="balanced")

@@ -106,6 +106,9 @@ def make_plan(
     if "init" in training:
         raise ConflictError("training.init: the layers of a comparison start from random parameters; leave it out")
 
+    if config.data.features:
+        raise NotSupportedError("data.features: the layers of a comparison read words alone; leave it out")
+
     # What a comparison decides itself is a default, so that its trainings differ in nothing but the layer.
     defaults: dict[str, object] = {"training.steps": 1, "training.baseline": "none"}
     baseline = find_kind(config.task).reference_model if chosen_baseline(config) == "simple" else None

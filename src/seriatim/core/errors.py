@@ -5,7 +5,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
@@ -262,7 +262,7 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 15]} … {text[-15:]}"
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown word: the nearest known word, or all of them if a message can hold them."""
     close = closest(word, known)
     if close:
@@ -288,7 +288,7 @@ def require_current_folder() -> None:
         raise MissingError("the current folder was deleted; change to one that exists, for instance: cd ~") from None
 
 
-def closest(word: str, known: list[str]) -> str | None:
+def closest(word: str, known: Sequence[str]) -> str | None:
     """Return the known word that is most similar, or None. Very many and very long words are not compared."""
     candidates = [candidate for candidate in known[:LOOKED_AT] if max(len(candidate), len(word)) <= SHOWN]
     return next(iter(difflib.get_close_matches(word, candidates, 1)), None)

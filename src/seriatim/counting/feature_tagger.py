@@ -41,8 +41,6 @@ REACH = 2
 OFFSETS = 2 * REACH + 1
 SCALES = (0.1, 0.25, 1.0, 0.25, 0.1)
 """The value of an attribute by the distance of its word: the penalty of the weights of neighbours is larger."""
-PAIR_SCALE = 1.0
-"""The value of a pair, which means the same."""
 TOLERANCE, MAX_STEPS, VARIANCE = 1e-3, 150, 0.02
 PARAMETERS = ("weights", "pair_weights", "crf.transitions", "crf.start", "crf.end")
 
@@ -83,15 +81,12 @@ class AttributeTable(NamedTuple):
         return SparseRows.build(rows, columns, np.ones(len(rows)), (len(attributes) + boundary, size + 1))
 
 
-def units_of(attributes: np.ndarray) -> np.ndarray:
-    """Return what pairs are made of, for words and for what is beyond a sentence ``(words + 1, kinds)``."""
-    units = attributes[:, [LOWER, *range(COLUMNS, attributes.shape[1])]]
-    return np.concatenate([units, np.full((1, units.shape[1]), NONE, np.uint64)])
+def pairs_of(attributes: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Return the keys of the pairs ``(..., n − 1, kinds)`` of words, given by their index ``(..., n)``.
 
-
-def pairs_of(units: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return the keys of the pairs ``(..., n − 1, kinds)`` of words, given by their index ``(..., n)``."""
-    read = units[words]
+    ``attributes`` are those of the words; the index after the last one stands for what is beyond a sentence.
+    """
+    read = np.pad(attributes[:, [LOWER, *range(COLUMNS, attributes.shape[1])]], ((0, 1), (0, 0)))[words]
     return mix(read[..., :-1, :] * P + read[..., 1:, :])
 
 
@@ -129,11 +124,11 @@ class FeatureTagger(TagModel):
             scores.add_(by_word[:, offset][words[:, offset : offset + time]], alpha=SCALES[offset])
 
         # Pair i ends with word i of a sentence, and pair i + 1 begins with it.
-        keys = pairs_of(units_of(attributes), padded[:, REACH - 1 : REACH + time + 1])
+        keys = pairs_of(attributes, padded[:, REACH - 1 : REACH + time + 1])
         found = torch.from_numpy(self.pairs.find(keys)).to(device)
         by_pair = self.pair_weights.view(len(self.pair_weights), 2, -1)
         for kind in found.unbind(2):
-            scores.add_(by_pair[:, 0][kind[:, :-1]] + by_pair[:, 1][kind[:, 1:]], alpha=PAIR_SCALE)
+            scores.add_(by_pair[:, 0][kind[:, :-1]] + by_pair[:, 1][kind[:, 1:]])
         return scores
 
     def tensors(self) -> dict[str, Tensor]:
@@ -150,12 +145,8 @@ class FeatureTagger(TagModel):
             ValueError: tensors are missing or damaged, or belong to other tags.
         """
         size = len(tags)
-        if "pair_keys" not in tensors:  # of a run that was trained without pairs
-            tensors = {
-                "pair_keys": torch.zeros(0, dtype=torch.int64),
-                "pair_weights": torch.zeros(1, 2 * size),
-                **tensors,
-            }
+        none = {"pair_keys": torch.zeros(0, dtype=torch.int64), "pair_weights": torch.zeros(1, 2 * size)}
+        tensors = {**none, **tensors}  # runs that were trained without pairs have none
         if tensors.keys() != {"keys", "pair_keys", *PARAMETERS}:
             raise ValueError("not the tables of a tagger with attributes")
         tables = []
@@ -186,7 +177,7 @@ def fit_tagger(
     attributes, size = find_attributes(corpus.spelled), len(tags)
     counts = np.bincount(corpus.forms, minlength=len(attributes))
     table = AttributeTable.of(attributes, counts, max_attributes=max_attributes)
-    keys = pairs_of(units_of(attributes), _with_boundaries(corpus.forms, corpus.lengths, len(attributes))[0])
+    keys = pairs_of(attributes, _with_boundaries(corpus.forms, corpus.lengths, len(attributes))[0])
     pairs = AttributeTable.of(keys, np.ones(len(keys)), max_attributes=max_attributes, least=2)
     weights = [torch.zeros(len(table.keys) + 1, OFFSETS * size), torch.zeros(len(pairs.keys) + 1, 2 * size)]
     model = FeatureTagger(table, weights[0], pairs, weights[1], CRF(size, bio_transitions(tags)))
@@ -215,12 +206,12 @@ class _SequenceLoss:
         # Scores of attributes are computed once for each distinct word and distance; a second sparse matrix adds, for
         # each word of the corpus, those of its neighbours, and of the pairs that it ends and begins.
         padded, first = _with_boundaries(corpus.forms, corpus.lengths, len(found))
-        pairs, self.first_pair = model.pairs.find(pairs_of(units_of(found), padded)), (len(found) + 1) * OFFSETS
+        pairs, self.first_pair = model.pairs.find(pairs_of(found, padded)), (len(found) + 1) * OFFSETS
         at = first[self.packing.positions]
         columns = padded[at[:, None] + np.arange(-REACH, REACH + 1)] * OFFSETS + np.arange(OFFSETS)
         of_pairs = [self.first_pair + 2 * pairs[at - 1 + side] + side for side in (0, 1)]
         columns = np.concatenate([columns, *of_pairs], axis=1)
-        values = np.tile([*SCALES, *[PAIR_SCALE] * (columns.shape[1] - OFFSETS)], words)
+        values = np.tile([*SCALES, *[1.0] * (columns.shape[1] - OFFSETS)], words)
         rows = np.repeat(np.arange(words), columns.shape[1])
         shape = (words, self.first_pair + 2 * len(model.pairs.keys) + 2)
         self.neighbours = SparseRows.build(rows, columns.ravel(), values, shape)

@@ -104,7 +104,7 @@ def read_sentences(
         raise UnknownNameError(f"unknown scheme {scheme!r}; {nearest(scheme, ['bio', 'iob1'])}")
 
     def parsed(repairs: Repairs, is_tag: Callable[[str], bool]) -> Iterator[Sentence]:
-        options = file_format, (column, *further), labelled, is_tag, repairs
+        options = file_format, column, further, labelled, is_tag, repairs
         return itertools.chain.from_iterable(_parse(read_lines([one], repairs), one.name, *options) for one in sources)
 
     if not labelled:
@@ -208,7 +208,7 @@ def read_untagged(
                     for number, line in enumerate(_suspected(lines, source.name, column, tags), start=1):
                         yield repairs.text(line, source.name, number)
                     continue
-        yield from _parse(lines, source.name, named or requested, (column, *further), False, tags.has, repairs)
+        yield from _parse(lines, source.name, named or requested, column, further, False, tags.has, repairs)
 
 
 def _in_columns(lines: Iterable[str], column: str | None, tags: TagSet) -> bool:
@@ -267,15 +267,15 @@ def _parse(
     lines: Iterator[str],
     name: str,
     file_format: str,
-    columns: tuple[str | None, *tuple[str, ...]],
+    column: str | None,
+    further: Sequence[str],
     labelled: bool,
     is_tag: Callable[[str], bool],
     repairs: Repairs,
 ) -> Iterator[Sentence]:
     """Yield the sentences of a file called ``name``.
 
-    ``columns`` are that of the tags and further ones, and ``is_tag`` says what is known as a tag; the other arguments
-    are those of `read_sentences`.
+    ``is_tag`` says what is known as a tag; the other arguments are those of `read_sentences`.
     """
     if file_format not in (known := ["auto", "conllu", "conll"]):
         raise UnknownNameError(f"unknown format {file_format!r}; {nearest(file_format, known)}")
@@ -286,9 +286,9 @@ def _parse(
         file_format = "conllu" if is_conllu or plain_name(name).endswith(".conllu") else "conll"
     line_format: LineFormat
     if file_format == "conllu":
-        line_format = ConlluFormat(*columns, labelled=labelled)
+        line_format = ConlluFormat(column, *further, labelled=labelled)
     else:
-        line_format = ColumnsFormat(*columns, labelled=labelled, first=first, is_tag=is_tag)
+        line_format = ColumnsFormat(column, *further, labelled=labelled, first=first, is_tag=is_tag)
     for sentence in _SentenceReader(name, line_format, labelled, repairs).sentences(lines):
         repairs.examine(" ".join(sentence.words), sentence.name, sentence.number + sum(sentence.rows[:1]))
         yield sentence

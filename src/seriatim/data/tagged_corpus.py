@@ -61,9 +61,11 @@ class TaggedBatch(NamedTuple):
     def to(self, device: torch.device) -> "TaggedBatch":
         """Return the batch on another device; ``lengths`` stay where they are."""
         spellings = self.spellings and self.spellings.to(device)
-        others = {name: getattr(self, name) for name in ("tags", "once", "columns")}
-        moved = {name: to_device(values, device) for name, values in others.items() if values is not None}
-        return self._replace(words=to_device(self.words, device), spellings=spellings, **moved)
+        others = self.tags, self.once, self.columns
+        tags, once, columns = (None if values is None else to_device(values, device) for values in others)
+        return self._replace(
+            words=to_device(self.words, device), spellings=spellings, tags=tags, once=once, columns=columns
+        )
 
 
 def fit_vocabulary(sentences: Iterable[Sentence], config: TokenizerConfig, *, characters: bool) -> Vocabulary:
@@ -157,8 +159,8 @@ class TaggedCorpus:
             values = [value for _, *further in spellings for value in _numbered(further)]
             count = len({columns.describe(i).partition(":")[0] for i in range(2, columns.vocabulary_size)})
             if len(values) != count * len(words):
-                problem = f"the tagger reads {count} further columns of each word, which are not given"
-                raise MismatchError(f"data.features: {problem}; give a file in columns that has them")
+                problem = f"the tagger also reads {count} of the other columns"
+                raise MismatchError(f"data.features: {problem}; give `evaluate` or `predict` a file in columns")
             self._columns = word_ids(values, columns).reshape(len(words), count)
 
     @functools.cached_property

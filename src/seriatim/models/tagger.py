@@ -135,9 +135,10 @@ class Tagger(TagModel, NeuralModel):
 
     The layer is any sequence layer that takes no memory, usually a bidirectional one. It reads the embedding of each
     word, followed by the vector that ``characters`` computes, None for words alone, and by the embeddings of
-    ``columns`` further columns, which have ``column_vocabulary`` values together. Dropout applies to its inputs and
-    outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with which a rare word
-    is replaced by the unknown word in training. InputError is raised if no features are left for the words.
+    further columns: ``columns`` are their number, and that of the values that they have together. Dropout applies to
+    its inputs and outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with
+    which a rare word is replaced by the unknown word in training. InputError is raised if no features are left for the
+    words.
     """
 
     def __init__(
@@ -147,8 +148,7 @@ class Tagger(TagModel, NeuralModel):
         *,
         num_tags: int,
         characters: CharacterModel | None = None,
-        columns: int = 0,
-        column_vocabulary: int = 0,
+        columns: tuple[int, int] = (0, 0),
         crf: CRF | None = None,
         dropout: float = 0.0,
         variational: bool = False,
@@ -157,13 +157,13 @@ class Tagger(TagModel, NeuralModel):
     ) -> None:
         super().__init__(crf)
         refuse_memory(layer, "a tagger")
-        size = layer.input_size - columns * COLUMN_SIZE - (0 if characters is None else characters.output_size)
+        size = layer.input_size - columns[0] * COLUMN_SIZE - (0 if characters is None else characters.output_size)
         if size < 1:
             raise RangeError(f"the layer reads {layer.input_size} features, all of them of characters; make it wider")
         if not 0 <= word_dropout < 1:
             raise RangeError(f"word_dropout: {word_dropout} is out of range; give a number from 0 and below 1")
         self.embedding = nn.Embedding(word_vocabulary, size)
-        self.columns = nn.Embedding(column_vocabulary, COLUMN_SIZE) if columns else None
+        self.columns = nn.Embedding(columns[1], COLUMN_SIZE) if columns[0] else None
         self.characters, self.layer = characters, layer
         self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
@@ -208,8 +208,7 @@ def tagger(
         vocabulary.tokenizer.vocabulary_size,
         num_tags=len(labels),
         characters=characters,
-        columns=columns,
-        column_vocabulary=vocabulary.tokenizers["columns"].vocabulary_size if columns else 0,
+        columns=(columns, vocabulary.tokenizers["columns"].vocabulary_size if columns else 0),
         crf=CRF(len(labels), bio_transitions(labels)) if field else None,
         dropout=config.model.dropout or 0.0,
         variational=config.model.variational_dropout,

@@ -72,9 +72,8 @@ from ..training.settle import Settled, check_weight, settle, settle_again
 from .run import Run, load
 
 FIXED = (
-    *("task", "tokenizer", "model"),
-    *("data.format", "data.unit", "data.text", "data.label", "data.column", "data.features", "data.spellings"),
-    "data.alternatives",
+    *("task", "tokenizer", "model", "data.features"),
+    *("data.format", "data.unit", "data.text", "data.label", "data.column", "data.spellings", "data.alternatives"),
     *("training.batch_size", "training.sequence_length", "training.accumulate", "training.optimizer"),
     *("training.seed", "training.init", "training.keep"),
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Section, read_settings
-from ..core.errors import MalformedError, MismatchError, check_text
+from ..core.errors import ConflictError, MalformedError, MismatchError, check_text
 from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
@@ -64,6 +64,8 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
 
     def __init__(self, config: Config, *, scheme: Literal["bio", "iob1"], reads_characters: bool) -> None:
         super().__init__(config, TAGGED_SUFFIXES)
+        if (config.data.column or "upos") in config.data.further:
+            raise ConflictError("data.features: one of the columns is that of the tags (data.column); leave it out")
         self.scheme, self.reads_characters = scheme, reads_characters
 
     def learn_vocabulary(self) -> Vocabulary:
@@ -164,8 +166,10 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
         self, sources: Sequence[Source], file_format: str | None, vocabulary: Vocabulary, repairs: Repairs
     ) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
-        options = {"column": self.config.data.column, "further": self.config.data.further, "labels": vocabulary.labels}
-        return read_untagged(sources, file_format=file_format, repairs=repairs, **options)
+        data, labels = self.config.data, vocabulary.labels
+        return read_untagged(
+            sources, file_format=file_format, column=data.column, further=data.further, labels=labels, repairs=repairs
+        )
 
 
 def segments_of(sentence: Sentence, limit: int | None) -> list[Sentence]:
@@ -355,9 +359,8 @@ class TagPredictor(Predictor[TagModel]):
         """Accept a line of text, a list of words, or a `Sentence` of a file in columns; see `Predictor.check_item`."""
         if isinstance(item, Sentence):
             return
-        if columns := self.config.data.features:
-            problem = f"words alone, but the tagger also reads the columns {columns} (data.features)"
-            raise MismatchError(f"{name}: {problem}; give a file in columns that has them")
+        if self.config.data.features:
+            raise MismatchError(f"{name}: words alone, but the tagger also reads data.features; give a file in columns")
         if not isinstance(item, list | tuple):
             check_text(item, name)
             return
@@ -428,8 +431,7 @@ class TagBlender:
         values = {0.0: self.evaluator.evaluate(model, data)[key]}
         for weight in BASELINE_WEIGHTS:
             values[weight] = self.evaluator.evaluate(self.blend(model, baseline, weight), data)[key]
-        sign = 1 if more else -1
-        return max(values, key=lambda weight: (sign * values[weight], -abs(weight - USUAL_WEIGHT)))
+        return max(values, key=lambda weight: ((1 if more else -1) * values[weight], -abs(weight - USUAL_WEIGHT)))
 
 
 def defaults(config: Config) -> Config:

@@ -70,8 +70,7 @@ def finish(
         summary["baseline_weight"] = weight
     if settled.valid is not None:
         if task.objective is not None:
-            key = task.objective.selection(settled.vocabulary).key
-            summary["selected_by"] = next((one.name for one in task.evaluator.metrics if one.key == key), key)
+            summary["selected_by"] = task.objective.selection(settled.vocabulary).key
         _measure(summary, settled, trainer, run, baseline)
     _write_description(settled, writer.folder, config, network, summary, writer)
     reporter.tell("end", summary)

@@ -203,11 +203,10 @@ class LineReporter(Reporter):
                     compared.append(
                         f"{figure.name} {figure.text(metrics)}" + (f" ({'; '.join(known)})" if known else "")
                     )
-            self.say(f"held-out {', '.join(compared)}")
+            selected = f"; selected by {record['selected_by']}" if "selected_by" in record else ""
+            self.say(f"held-out {', '.join(compared)}{selected}")
         if weight := record.get("baseline_weight"):
             self.say(f"answers: those of the network and its simple baseline, which has the weight {weight:g}")
-        if "selected_by" in record:
-            self.say(f"selected by {record['selected_by']} of held-out data")
 
         # The rest of the time went into validations and into saving what they selected.
         training = record["tokens"] / max(record["tokens_per_second"], 1e-9)

@@ -132,6 +132,7 @@ def settle(given: Config, device: torch.device, written: Path | None = None) -> 
 
     task = open_task(config)
     task.check(train, valid)
+    task.evaluator.selection(vocabulary)  # refuses a metric that these data do not have
     warn_of_overlap(task, train, valid)
     return Settled(config, task, vocabulary, initial, train, valid, decided.all())
 
