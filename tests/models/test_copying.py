@@ -12,6 +12,7 @@ from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.decoding.beam import Beam, beam_search
 from seriatim.decoding.ensemble import EncoderDecoders
+from seriatim.models.aligned import AlignedEncoderDecoder
 from seriatim.models.attention_decoder import bahdanau_decoder, luong_decoder
 from seriatim.models.copying import NOT_COPIED, copied_tokens
 from seriatim.models.encoder_decoder import EncoderDecoder
@@ -34,6 +35,7 @@ DECODERS = {
     "context": partial(ContextDecoder, layer, SIZE),
     "luong": partial(luong_decoder, layer, SIZE),
     "location": partial(luong_decoder, layer, SIZE, location=True),
+    "aligned": partial(luong_decoder, layer, SIZE, location=True),
     "feeding": partial(luong_decoder, layer, SIZE, input_feeding=True),
     "bahdanau": partial(bahdanau_decoder, layer, SIZE, location=True),
     "transformer": lambda memory: layer(SIZE, "transformer", memory_size=memory, num_heads=2),
@@ -42,7 +44,8 @@ DECODERS = {
 
 def model(decoder: str, **options) -> EncoderDecoder:
     torch.manual_seed(0)
-    made = EncoderDecoder(layer(SIZE), DECODERS[decoder](SIZE), len(TABLE), TARGETS, SIZE, copied=TABLE, **options)
+    make = AlignedEncoderDecoder if decoder == "aligned" else EncoderDecoder
+    made = make(layer(SIZE), DECODERS[decoder](SIZE), len(TABLE), TARGETS, SIZE, copied=TABLE, **options)
     for parameter in (made.copying.gate.weight, *(p for n, p in made.named_parameters() if n.endswith("location"))):
         nn.init.normal_(parameter, std=0.3)
     return made.double().eval()

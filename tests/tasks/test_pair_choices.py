@@ -1,6 +1,7 @@
 """The kinds of tokens of pairs, and the options that follow from what their sides share."""
 
 import itertools
+import unicodedata
 from operator import itemgetter
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 import seriatim
 from seriatim.config import resolve
-from seriatim.data.text_kinds import kind_of, shared_fraction
+from seriatim.data.text_kinds import kind_of, parts_generalise, shared_fraction
+from seriatim.data.vocabulary import tokenizer_from_json
 from seriatim.tasks import new_task, open_task, with_current_layer
 from seriatim.tasks.paired import LARGER, TRANSFORMER_PAIRS, choose, data_dependent_defaults, hallucination_rate
 from seriatim.training.settle import settle_texts
@@ -32,7 +34,45 @@ def test_the_kind_of_texts_is_recognized(kind: str) -> None:
 
 def test_many_occurrences_of_few_long_symbols_are_symbols() -> None:
     assert kind_of(["noun.plural verb.past"] * 50) == "symbols"
-    assert kind_of([f"word{i} other{i}" for i in range(50)]) == "text"
+    assert kind_of([f"word number {i}, other number {i}" for i in range(50)]) == "text"
+
+
+def test_a_few_short_words_are_read_by_letters_with_or_without_spaces() -> None:
+    """Whether a space occurs decides nothing: syllables, names of several words and single words are read alike."""
+    several = [" ".join(pair) for pair in itertools.product(WORDS, WORDS)]
+    assert kind_of(several) == kind_of([text.replace(" ", "-") for text in several]) == "words"
+    assert kind_of([f"{text}, {text}, {text}" for text in several]) == "text"
+
+
+def syllables(count: int) -> list[str]:
+    """Return words of Hangul, most of whose syllables are rare."""
+    numbers = [(i * i * 7919) % 11172 for i in range(1, 3 * count + 1)]
+    return ["".join(chr(0xAC00 + number) for number in numbers[i : i + 3]) for i in range(0, 3 * count, 3)]
+
+
+def test_rare_letters_are_read_as_parts_that_are_not_rare() -> None:
+    hangul = syllables(200)
+    assert parts_generalise(hangul)
+    assert not parts_generalise([unicodedata.normalize("NFD", text) for text in hangul])  # its form would be lost
+    assert not parts_generalise(["für", "über", "hätte", "größer", "können"] * 20)  # common letters
+    assert not parts_generalise([chr(0x4E00 + i) for i in range(500)])  # letters without parts
+    accents = [
+        unicodedata.normalize("NFC", letter + mark) for letter in "aeiouy" for mark in "\u0300\u0301\u0303\u0309"
+    ]
+    assert parts_generalise(["xyz" + letter for letter in accents * 2])
+
+
+@pytest.mark.parametrize("has_parts", [True, False])
+def test_answers_are_composed_as_the_training_texts_are(tmp_path: Path, has_parts: bool) -> None:
+    words = syllables(40) if has_parts else [word + "é" for word in WORDS] * 20
+    (tmp_path / "train.tsv").write_text("".join(f"{word}\t{word}\n" for word in words), encoding="utf-8")
+    given = {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}}
+    _, _, vocabulary = settle_texts(with_current_layer(resolve(given)))
+    tokenizer = tokenizer_from_json(vocabulary.tokenizer.to_json())
+    ids = tokenizer.encode(words[0])
+    assert len(ids) == len(unicodedata.normalize("NFD" if has_parts else "NFC", words[0]))
+    assert tokenizer.decode(ids.tolist()) == words[0]
+    assert tokenizer.fingerprint() == vocabulary.tokenizer.fingerprint()
 
 
 def test_tokens_are_shared_as_often_as_they_occur() -> None:
@@ -42,12 +82,16 @@ def test_tokens_are_shared_as_often_as_they_occur() -> None:
 
 
 CHOICES = {
-    "inflection": (*INFLECTION, ("word", None, True, True, True, 0.5, 0.0)),
-    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, 0.0, 0.0)),
-    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, 0.0, 0.0)),
-    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, 0.0, 0.1)),
-    "another alphabet": (SENTENCES, [text.upper() for text in SENTENCES], ("bpe", None, False, False, False, 0.0, 0.1)),
-    "normalization": (SENTENCES, SENTENCES, ("bpe", None, True, True, False, 0.0, 0.1)),
+    "inflection": (*INFLECTION, ("word", None, True, True, True, True, 0.5, 0.0)),
+    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, True, 0.0, 0.0)),
+    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, True, 0.0, 0.0)),
+    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, False, 0.0, 0.1)),
+    "another alphabet": (
+        SENTENCES,
+        [text.upper() for text in SENTENCES],
+        ("bpe", None, False, False, False, False, 0.0, 0.1),
+    ),
+    "normalization": (SENTENCES, SENTENCES, ("bpe", None, True, True, False, False, 0.0, 0.1)),
 }
 
 
@@ -97,17 +141,18 @@ def test_choices_are_written_into_the_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "off"),
     [
-        ({"attention": "none"}, ["location"]),
-        ({"factorisation": "ctc"}, ["location", "copying"]),
-        ({"scheduled_sampling": 0.5}, ["copying"]),
-        ({"copying": False, "location": False}, ["copying", "location"]),
+        ({"attention": "none"}, ["aligned", "location"]),
+        ({"factorisation": "ctc"}, ["aligned", "copying", "location"]),
+        ({"scheduled_sampling": 0.5}, ["aligned", "copying"]),
+        ({"form": "bahdanau"}, ["aligned"]),
+        ({"input_feeding": True}, ["aligned"]),
+        ({"aligned": False}, ["aligned"]),
+        ({"copying": False, "location": False}, ["aligned", "copying", "location"]),
     ],
 )
 def test_choices_fit_the_other_options(tmp_path: Path, options: dict, off: list[str]) -> None:
     config = task(tmp_path / "train.tsv", **options)
-    assert [name for name in ("location", "copying") if not config.model.options[name]] == sorted(
-        off, key=("location", "copying").index
-    )
+    assert [name for name in ("aligned", "copying", "location") if not config.model.options[name]] == off
     assert new_task(config).config == config
 
 

@@ -1,17 +1,22 @@
 """Kinds of texts: written symbol by symbol, single words, or running text; and text cut into marked subwords."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["symbols", "words", "text"]
-"""`symbols`: separated by spaces, such as phones or letters with features. `words`: one word, or text without spaces.
-`text`: anything else."""
+"""`symbols`: separated by spaces, such as phones or letters with features. `words`: one word, text without spaces, or a
+few words that are short together, such as syllables. `text`: anything else."""
 SHORT, MANY = 3.0, 2000
 """Largest mean length of symbols, in characters, and the largest number of different symbols."""
 FEW, OFTEN = 300, 20
 """Symbols can also be longer if there are at most `FEW` different ones, each occurring `OFTEN` times in the mean."""
+BRIEF = 24.0
+"""Largest mean length, in characters, of items that are words although there are spaces in them."""
+RARE, RARELY, RARER = 5, 0.01, 4
+"""A letter that occurs less often is rare; parts are read if this share of letters is rare, and so many times fewer."""
 
 
 class SubwordMarks(NamedTuple):
@@ -61,8 +66,23 @@ def kind_of(texts: Iterable[str]) -> Kind:
     total = counts.total()
     if total < 1.5 * items or not items:
         return "words"
-    is_short = sum(len(token) * count for token, count in counts.items()) <= SHORT * total and len(counts) <= MANY
-    return "symbols" if is_short or (len(counts) <= FEW and total >= OFTEN * len(counts)) else "text"
+    size = sum(len(token) * count for token, count in counts.items())
+    if (size <= SHORT * total and len(counts) <= MANY) or (len(counts) <= FEW and total >= OFTEN * len(counts)):
+        return "symbols"
+    return "words" if size + total <= (BRIEF + 1) * items else "text"  # with the spaces between the words
+
+
+def parts_generalise(texts: Sequence[str]) -> bool:
+    """Return whether rare letters of some texts have parts that are not rare, as the syllables of Hangul have.
+
+    The parts are those of Unicode's form NFD. A text that is not in the form NFC could not be composed again, so that
+    the answer is then no.
+    """
+    counts, parts = Counter("".join(texts)), Counter[str]()
+    for letter, count in counts.items():
+        parts.update(dict.fromkeys(unicodedata.normalize("NFD", letter), count))
+    rare, rarer = (sum(n for n in each.values() if n < RARE) / max(1, each.total()) for each in (counts, parts))
+    return rare >= max(RARELY, rarer * RARER) and all(unicodedata.is_normalized("NFC", text) for text in texts)
 
 
 def shared_fraction(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> float:

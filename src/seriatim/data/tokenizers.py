@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -355,6 +356,22 @@ class CharTokenizer(Tokenizer):
     def payload(self) -> dict[str, object]:
         """Return the characters and the counts of the spelling, and the token that begins a text if it is not 0."""
         return {"characters": self.characters, "spelling": self.spelling.counts, **_begin_field(self.begin)}
+
+
+class PartsTokenizer(CharTokenizer):
+    """Characters are the parts of letters, as in Unicode's form NFD; a text that is decoded is composed of them."""
+
+    def prepare(self, text: str) -> str:
+        """Return the characters that are encoded; see `Tokenizer.prepare`."""
+        return unicodedata.normalize("NFD", super().prepare(text))
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of some tokens."""
+        return unicodedata.normalize("NFC", super().decode(tokens))
+
+    def payload(self) -> dict[str, object]:
+        """Return the fields of characters, and that they are parts."""
+        return {**super().payload(), "parts": True}
 
 
 LINE_END, REPLACEMENT = "\0", "\N{REPLACEMENT CHARACTER}"

@@ -20,6 +20,7 @@ from .tokenizers import (
     RESERVED,
     ByteTokenizer,
     CharTokenizer,
+    PartsTokenizer,
     Spelling,
     Tokenizer,
     WordTokenizer,
@@ -27,8 +28,10 @@ from .tokenizers import (
 )
 
 
-def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str], *, parts: bool = False) -> Tokenizer:
     """Learn a vocabulary from a text in chunks, which are cut at white space if possible.
+
+    ``parts`` says whether characters are parts of letters; see `PartsTokenizer`.
 
     Raises:
         InputError: the vocabulary size is too small for its kind.
@@ -46,11 +49,13 @@ def fit_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     counts: Counter[str] = Counter()
     for text in texts:
         text = text.lower() if config.lowercase else text
+        text = unicodedata.normalize("NFD", text) if parts else text
         counts.update(text if config.kind == "char" else text.split())
     if config.kind == "word":
         return WordTokenizer.from_counts(counts, config)
     ranked = most_common(counts, config)
-    return CharTokenizer("".join(sorted(ranked)), Spelling.fit(counts), lowercase=config.lowercase)
+    make = PartsTokenizer if parts else CharTokenizer
+    return make("".join(sorted(ranked)), Spelling.fit(counts), lowercase=config.lowercase)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -99,7 +104,8 @@ def _from_json(fields: dict[str, Any]) -> Tokenizer:
         if not isinstance(characters, str):
             raise ValueError("the characters are not a text")
         begin = _begin(fields, characters)
-        return CharTokenizer(characters, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
+        make = PartsTokenizer if fields.get("parts") is True else CharTokenizer
+        return make(characters, Spelling.from_json(fields["spelling"]), lowercase=lowercase, begin=begin)
     words = fields["words"]
     if kind != "word" or not isinstance(words, list) or not {str}.issuperset(map(type, words)):
         raise ValueError("the words are not a list of texts")

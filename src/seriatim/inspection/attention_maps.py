@@ -89,7 +89,8 @@ def attention_maps(run: Run, text: object, *, max_tokens: int = MAX_TOKENS) -> A
 @contextmanager
 def recorded_attention(model: nn.Module) -> Iterator[dict[PrimitiveLayer, Tensor]]:
     """Record the weights ``(batch, heads, queries, keys)`` of attention layers, complete when the context ends."""
-    recorder, weights = _WeightRecorder(), dict[PrimitiveLayer, Tensor]()
+    decoder = next((each for each in _sequence_layers(model) if each.decodes), None)
+    recorder, weights = _WeightRecorder(decoder), dict[PrimitiveLayer, Tensor]()
     with ExitStack() as hooks:
         for each in _sequence_layers(model):
             hooks.enter_context(each.layer.register_forward_pre_hook(recorder.enter(each)))
@@ -111,11 +112,11 @@ def _sequence_layers(model: nn.Module) -> Iterator[PrimitiveLayer]:
 
 
 class _WeightRecorder(CallRecorder):
-    """Records weights for the innermost layer that is running."""
+    """Records weights for the innermost layer that is running; for the decoder, if any, if the model attends itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: PrimitiveLayer | None) -> None:
         super().__init__()
-        self.running: list[PrimitiveLayer] = []
+        self.running: list[PrimitiveLayer] = [] if decoder is None else [decoder]
         self.weights: dict[PrimitiveLayer, list[Tensor]] = defaultdict(list)
 
     def enter(self, layer: PrimitiveLayer) -> Callable[..., None]:
@@ -161,6 +162,7 @@ def _map(primitive: PrimitiveLayer, weights: Tensor, example: Example) -> Attent
     keys = example.tokens if crosses else queries
     if primitive.backwards:
         heads = heads.flip(1) if crosses else heads.flip(1, 2)
+    heads = heads[:, :, 1:] if crosses and heads.shape[2] == len(keys) + 1 else heads  # a position before the source
     queries = queries if len(queries) == heads.shape[1] else ()
     keys = keys if len(keys) == heads.shape[2] else ()
     return AttentionMap(primitive.name, queries, keys, heads, crosses, primitive.decodes)

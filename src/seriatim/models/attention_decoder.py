@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.contract import SequenceLayer, joined_type
-from ..core.errors import UnknownNameError, nearest
+from ..core.errors import require_known
 from ..core.exporting import exporting
 from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import OutputsAndState, State, select_state, state_leaves
@@ -293,8 +293,7 @@ class AttentionDecoder(RecurrentDecoder):
         **options: str,
     ) -> None:
         super().__init__(layer, memory_size, **options)
-        if readout not in READOUTS:
-            raise UnknownNameError(f"unknown readout {readout!r}; {nearest(readout, list(READOUTS))}")
+        require_known("readout", readout, READOUTS)
         width = layer.output_size
         self.form = form
         self.attend = MemoryAttention(width, memory_size, score=score, location=location)
@@ -359,18 +358,9 @@ class AttentionDecoder(RecurrentDecoder):
         result = run_step(self, inputs, state)
         if result is not None:
             return result
-        outputs, _, state = self.attending_step(inputs, state)
-        return outputs, state
-
-    def attending_step(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """Return the outputs of a step, its attention weights ``(batch, memory_time)`` and the state after it."""
         self.check_step(inputs, state)
-        result = None if self.attend.location is None else run_step(self, inputs, state)
-        if result is not None:  # the state has the weights
-            outputs, after = result[0], cast(AttentionState, result[1])
-            return outputs, cast(Tensor, after.weights), after
-        features, weights, state = self.advance(inputs, state)
-        return self.form.finish(self, features), weights, state
+        features, _, state = self.advance(inputs, state)
+        return self.form.finish(self, features), state
 
     def advance(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """Return the features of a step, its attention weights and the state after it."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..config import Model
 from ..core.contract import MemoryLayer, SequenceLayer
-from ..core.errors import NotSupportedError, UnknownNameError, nearest
+from ..core.errors import NotSupportedError, require_known
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
 from ..layers import layer, split_names
@@ -229,8 +229,7 @@ class Pooling(nn.Module):
 
     def __init__(self, kind: str, size: int, *, backward_from: int) -> None:
         super().__init__()
-        if kind not in POOLINGS:
-            raise UnknownNameError(f"unknown pooling {kind!r}; {nearest(kind, list(POOLINGS))}")
+        require_known("pooling", kind, POOLINGS)
         self.kind, self.backward_from = kind, backward_from
         if kind == "attention":
             self.project = nn.Linear(size, size)

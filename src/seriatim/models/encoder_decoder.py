@@ -114,6 +114,11 @@ class EncoderDecoder(NeuralModel):
             nn.init.normal_(self.output.weight, std=embedding_size**-0.5)
             self.target_embedding.weight = self.output.weight
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether P is a sum of terms, so that its logarithm is not that of one softmax."""
+        return self.copying is not None
+
     def initial_state(self, batch_size: int) -> State:
         """Return the decoder's state after empty sources; `encode` reads other sources."""
         return self.encode(self.output.weight.new_zeros(batch_size, 0).long())
@@ -136,18 +141,14 @@ class EncoderDecoder(NeuralModel):
 
     def step(self, tokens: Tensor, state: State) -> OutputsAndState:
         """Read one token per row: ids ``(batch,)`` to logits ``(batch, target_vocabulary)``."""
-        result = run_step(self, tokens, state) if self.copying is None else None
+        if self.is_mixture:
+            logits, state = self(tokens.unsqueeze(1), state)
+            return logits.squeeze(1), state
+        result = run_step(self, tokens, state)
         if result is not None:
             return result
-        embedded, inner = self.dropout(self.target_embedding(tokens)), decoder_state(state)
-        weights = None
-        if self.copying is not None and isinstance(self.decoder, AttentionDecoder):
-            hidden, weights, inner = self.decoder.attending_step(embedded, inner)
-            weights = weights.unsqueeze(1)
-        else:
-            hidden, inner = self.decoder.step(embedded, inner)
-        state = with_decoder_state(state, inner)
-        return self.predict(self.dropout(hidden).unsqueeze(1), weights, state).squeeze(1), state
+        hidden, state = self.decoder.step(self.dropout(self.target_embedding(tokens)), state)
+        return self.logits(self.dropout(hidden)), state
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits ``(..., target_vocabulary)`` for outputs of the decoder ``(..., size)``."""
@@ -203,8 +204,8 @@ class EncoderDecoder(NeuralModel):
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
         if own_predictions:
             hidden, _ = sampled_features(self.features, self.output, target_inputs, state, own_predictions)
-        elif self.copying is not None:
-            losses = self._copying_losses(target_inputs, targets, state, lengths, self.label_smoothing)
+        elif self.is_mixture:
+            losses = self.mixture_losses(target_inputs, targets, state, lengths, self.label_smoothing)
             return valid_positions(losses, lengths).sum()
         else:
             hidden, _ = self.features(target_inputs, state, lengths)
@@ -225,8 +226,8 @@ class EncoderDecoder(NeuralModel):
     ) -> Tensor:
         """Return −log P(target) of every position ``(batch, time)``, in nats, zero on padding, without smoothing."""
         state, lengths = self.encode(source, source_lengths), check_lengths(target_lengths, *targets.shape)
-        if self.copying is not None:
-            losses = self._copying_losses(target_inputs, targets, state, lengths)
+        if self.is_mixture:
+            losses = self.mixture_losses(target_inputs, targets, state, lengths)
             return on_positions(checked_losses(valid_positions(losses, lengths)), targets.shape, lengths)
         hidden, _ = self.features(target_inputs, state, lengths)
         hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
@@ -236,7 +237,7 @@ class EncoderDecoder(NeuralModel):
             losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
         return on_positions(checked_losses(losses), targets.shape, lengths)
 
-    def _copying_losses(
+    def mixture_losses(
         self, inputs: Tensor, targets: Tensor, state: State, lengths: Tensor | None, label_smoothing: float = 0.0
     ) -> Tensor:
         """Return −log P of every target ``(batch, time)``, with any number on padding."""
@@ -251,24 +252,23 @@ class EncoderDecoder(NeuralModel):
 
     @torch.no_grad()
     def attention(
-        self,
-        source: Tensor,
-        source_lengths: Tensor | None,
-        target_inputs: Tensor,
-        target_lengths: Tensor | None = None,
+        self, source: Tensor, source_lengths: Tensor | None, target_inputs: Tensor, target_lengths: Tensor | None = None
     ) -> Tensor:
         """Return the attention weights of each step ``(batch, time, source_time)``, zero on padding.
 
         Raises:
             InputError: the decoder has no attention, or more than one head.
         """
+        return self.attended(target_inputs, self.encode(source, source_lengths), target_lengths)
+
+    def attended(self, tokens: Tensor, state: State, lengths: Tensor | None) -> Tensor:
+        """Return the result of `attention`, given the state after the source."""
         if not isinstance(self.decoder, AttentionDecoder):
             raise NotSupportedError(
                 f"{type(self.decoder).__name__} has no single attention to show; choose a decoder of Luong or Bahdanau"
             )
-        state = self.encode(source, source_lengths)
-        embedded = self.dropout(self.target_embedding(target_inputs))
-        return self.decoder.attention(embedded, decoder_state(state), lengths=target_lengths)
+        embedded = self.dropout(self.target_embedding(tokens))
+        return self.decoder.attention(embedded, decoder_state(state), lengths=lengths)
 
 
 def decoder_state(state: State) -> State:

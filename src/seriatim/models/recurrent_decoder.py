@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import MemoryLayer, SequenceLayer, joined_type
-from ..core.errors import MismatchError, NotSupportedError, RequiredError, UnknownNameError, nearest
+from ..core.errors import MismatchError, NotSupportedError, RequiredError, require_known
 from ..core.lengths import zero_padding
 from ..core.state import OutputsAndState, State, fits, kind_in_words, kind_of, map_state, state_leaves, with_children
 from .base_models import Pooling
@@ -45,9 +45,7 @@ class Bridge(nn.Module):
 
     def __init__(self, layer: SequenceLayer, memory_size: int, *, kind: str) -> None:
         super().__init__()
-        if kind not in BRIDGES:
-            raise UnknownNameError(f"unknown bridge {kind!r}; {nearest(kind, list(BRIDGES))}")
-        self.kind = kind
+        self.kind = require_known("bridge", kind, BRIDGES)
         start = layer.initial_state(1)
         leaves, self.state_kind = state_leaves(start), kind_in_words(kind_of(start))
         self.shapes = [leaf.shape for leaf in leaves]
@@ -98,8 +96,7 @@ class RecurrentDecoder(MemoryLayer):
         super().__init__()
         if not layer.causal or isinstance(layer, MemoryLayer):
             raise NotSupportedError("decoder: its layer is not causal, or has a memory of its own; give another layer")
-        if summary not in SUMMARIES:
-            raise UnknownNameError(f"unknown summary {summary!r}; {nearest(summary, list(SUMMARIES))}")
+        require_known("summary", summary, SUMMARIES)
         self.layer, self.memory_size = layer, memory_size
         self.bridge = Bridge(layer, memory_size, kind=bridge)
         self.reads_encoder_state = bridge == "copy"
@@ -170,10 +167,7 @@ class ContextDecoder(RecurrentDecoder):
         bridge: str = "map",
         summary: str = "last",
     ) -> None:
-        uses = [use.strip() for use in context.split("+")]
-        for use in uses:
-            if use not in CONTEXTS:
-                raise UnknownNameError(f"unknown context {use!r}; {nearest(use, list(CONTEXTS))}")
+        uses = [require_known("context", use.strip(), CONTEXTS) for use in context.split("+")]
         updates = "updates" in uses
         kind = bridge if "initial" in uses else "none"
         super().__init__(recurrence(input_size + updates * memory_size), memory_size, bridge=kind, summary=summary)

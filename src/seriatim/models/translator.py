@@ -10,6 +10,7 @@ from ..config import MAX_BEAM, Count, Model, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import ConflictError
 from ..layers import check_options, options_of, split_names
+from .aligned import AlignedEncoderDecoder
 from .attention_decoder import bahdanau_decoder, luong_decoder
 from .base_models import layer_from_config
 from .ctc_translator import CTCTranslator
@@ -42,6 +43,9 @@ class Options(ScheduledSampling):
     copying: bool | None = None
     """Copy tokens of the source that are also in the target vocabulary, with a learned probability at each step (See et
     al. 2017); by default if many target tokens occur in their source."""
+    aligned: bool | None = None
+    """Sum over the positions of the source that a token may come from, each of which depends on that before, instead of
+    attending to their mean (Wu & Cotterell 2019); by default, where possible, if the targets are no running text."""
     input_feeding: bool = False
     """Use the attentional output of a step as an input of the next step, with luong."""
     readout: Literal["tanh", "direct", "tanh-logits"] = "tanh"
@@ -73,7 +77,7 @@ class Options(ScheduledSampling):
 
 
 LayerOptions: TypeAlias = Mapping[str, object]
-ONE_HEAD = {"form", "input_feeding", "readout", "location"}
+ONE_HEAD = {"form", "input_feeding", "readout", "location", "aligned"}
 """Options of attention with one head."""
 STEPWISE = {"copying", "label_smoothing", "hallucination", *ScheduledSampling.model_fields}
 """Options of models that write token by token."""
@@ -82,7 +86,8 @@ UNUSED = {
     "attention none": {*ONE_HEAD, "upsample"},
     "attention multi-head": {*ONE_HEAD, "upsample", "context", "bridge"},
     "attention of one head": {"upsample", "context"},
-    "form bahdanau": {"upsample", "context", "input_feeding"},
+    "form bahdanau": {"upsample", "context", "input_feeding", "aligned"},
+    "aligned": {"upsample", "context", "input_feeding", "readout", *ScheduledSampling.model_fields},
 }
 """Options that have no effect, by the choice that makes them so."""
 
@@ -131,7 +136,8 @@ def _refuse_unused(options: Options) -> None:
             raise ConflictError(f"model.options.{name}: not supported with copying; leave one of them out")
 
     # What is left at its default is not meant to have an effect.
-    cause = "form bahdanau" if options.form == "bahdanau" else "attention of one head"
+    cause = "aligned" if options.aligned else "attention of one head"
+    cause = "form bahdanau" if options.form == "bahdanau" else cause
     if options.factorisation == "ctc":
         cause = "factorisation ctc"
     elif options.attention in ("none", "multi-head"):
@@ -153,7 +159,8 @@ def translator(
     if options.factorisation == "ctc":
         dropout, bias = config.dropout or 0.0, config.output_bias
         return CTCTranslator(encoder, source, target, upsample=options.upsample, dropout=dropout, output_bias=bias)
-    return EncoderDecoder(
+    make = AlignedEncoderDecoder if options.aligned else EncoderDecoder
+    return make(
         encoder,
         _decoder(options, config, rest, encoder.output_size),
         source,
@@ -184,7 +191,7 @@ def _decoder(options: Options, config: Model, rest: LayerOptions, memory_size: i
         return ContextDecoder(recurrence, config.embedding_size, memory_size, context=options.context, **form)
     form["score"] = str(options.attention)
     form["readout"] = "direct" if options.readout == "tanh-logits" else options.readout
-    width, location, feeding = config.embedding_size, bool(options.location), options.input_feeding
+    width, location, feeding = config.embedding_size, bool(options.location or options.aligned), options.input_feeding
     if options.form == "bahdanau":
         return bahdanau_decoder(recurrence, width, memory_size, location=location, **form)
     return luong_decoder(recurrence, width, memory_size, input_feeding=feeding, location=location, **form)

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ..config import Config
+from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError, SizeError, shown
 from ..core.json_object import JsonObject
 from ..data.pairs import Pair, Pairs, encode_pairs, items_of, read_pairs, read_unpaired
@@ -17,7 +18,8 @@ from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
 from ..data.spellings import note_different_sides
 from ..data.text import Source
-from ..data.text_kinds import Kind, kind_of, shared_fraction
+from ..data.text_kinds import MANY, Kind, kind_of, parts_generalise, shared_fraction
+from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary, fit_tokenizer
 from ..models.copying import copied_tokens
 from .data_files import check_lengths, declared_positions, warn_of_long
@@ -74,10 +76,10 @@ class PairReader(LabelledReader[Pairs]):
         sources, targets = self.training_texts()
         settings = self.config.tokenizer
         if self.shared_vocabulary:
-            return Vocabulary({"tokenizer": fit_tokenizer(settings, [*sources, *targets])})
+            return Vocabulary({"tokenizer": fit_side(settings, [*sources, *targets])})
         target_settings = settings.model_copy(update={"kind": self.target_kind or settings.kind})
-        target = fit_tokenizer(target_settings, targets)
-        return Vocabulary({"tokenizer": fit_tokenizer(settings, sources), "target": target})
+        target = fit_side(target_settings, targets)
+        return Vocabulary({"tokenizer": fit_side(settings, sources), "target": target})
 
     def pairs(
         self, source: str, split: str, file_format: str | None = None, repairs: Repairs | None = None
@@ -209,6 +211,11 @@ class PairReader(LabelledReader[Pairs]):
         return read_unpaired(sources, file_format, repairs)
 
 
+def fit_side(settings: TokenizerConfig, texts: Sequence[str]) -> Tokenizer:
+    """Learn a tokenizer; characters are parts of letters where these generalise."""
+    return fit_tokenizer(settings, texts, parts=settings.kind == "char" and parts_generalise(texts))
+
+
 TokenKind: TypeAlias = str
 KINDS: dict[Kind, TokenKind] = {"symbols": "word", "words": "char", "text": "bpe"}
 """The kind of token for each kind of text."""
@@ -252,6 +259,7 @@ class PairChoices(NamedTuple):
     shared_vocabulary: bool
     copying: bool
     location: bool
+    aligned: bool
     hallucination: float
     label_smoothing: float
 
@@ -265,10 +273,8 @@ def choose(
 
     # A kind that is given for the sources holds for the targets, too, unless they have their own.
     of_targets = kind_of(targets)
-    if kind is None:
-        kind, chosen = KINDS[kind_of(sources)], target_kind or KINDS[of_targets]
-    else:
-        chosen = target_kind or kind
+    chosen = target_kind or kind or KINDS[of_targets]
+    kind = kind or KINDS[kind_of(sources)]
 
     # Copying is worthwhile if many targets repeat tokens of their own source. One vocabulary is worthwhile if both
     # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
@@ -285,6 +291,7 @@ def choose(
         shared_vocabulary=has_same and target_kind is None,
         copying=copied >= COPIED,
         location=of_targets != "text",
+        aligned=of_targets != "text" and len(written) <= MANY,
         hallucination=hallucination_rate(count) if copied >= MOSTLY and of_targets != "text" else 0.0,
         label_smoothing=SMOOTHING if of_targets == "text" or count >= SMOOTHED_PAIRS else 0.0,
     )
@@ -334,10 +341,9 @@ def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budge
     }
     if has_budget:
         return fields
-    least, most = EPOCHS
     return {
         **fields,
-        "training.epochs": max(least, min(most, round(most * (1000 / max(pairs, 1)) ** 0.3))),
+        "training.epochs": max(EPOCHS[0], min(EPOCHS[1], round(EPOCHS[1] * (1000 / max(pairs, 1)) ** 0.3))),
         "training.minutes": 20.0 if pairs <= 20_000 and not is_text else 90.0,
         "training.learning_rate": rate if is_text else min(rate, LEARNING_RATE),
         "training.average": 0.998,

@@ -84,10 +84,13 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
     at_once = options.factorisation == "ctc"
     samples = bool(options.scheduled_sampling) or options.readout == "tanh-logits"
     has_one_head = not at_once and options.attention not in ("none", "multi-head")
+    usual = options.form == "luong" and options.readout == "tanh" and not options.input_feeding
+    can_align = has_one_head and usual and not samples and options.location is not False
     return with_options(
         config,
         copying=chosen.copying and not at_once and not samples,
         location=chosen.location and has_one_head,
+        aligned=chosen.aligned and can_align,
         hallucination=0.0 if at_once else chosen.hallucination,
         label_smoothing=0.0 if at_once else chosen.label_smoothing,
     )
