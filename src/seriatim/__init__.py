@@ -3,6 +3,7 @@
 The names are imported when they are first used, so that ``import seriatim`` and ``seriatim --help`` are quick.
 """
 
+import gc
 import importlib
 
 from .version import __version__
@@ -71,11 +72,18 @@ __all__ = ["__version__", *_SUBMODULES, *_MODULES]
 def __getattr__(name: str) -> object:
     if name in __all__ and name != "InputError":  # which a program needs to catch the error
         importlib.import_module(".core.errors", __name__).require_current_folder()
-    if name in _MODULES:
-        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
-    if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    # What is imported stays: looking for garbage among it would take longer than importing our own modules.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        module = importlib.import_module(f".{_MODULES.get(name, name)}", __name__)
+    finally:
+        if collects:
+            gc.enable()
+    return module if name in _SUBMODULES else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -207,3 +207,14 @@ def test_probabilities_of_large_scores_are_probabilities() -> None:
         torch.testing.assert_close(shares.sum(2), (torch.arange(7) < lengths.unsqueeze(1)).float())
         for row, tags in enumerate(crf.decode(scores, lengths)[0]):
             assert [int(tag) for tag in shares[row, : len(tags)].argmax(1)] == tags
+
+
+@pytest.mark.parametrize("tags", [["A", "B", "C"], BIO])
+def test_a_single_row_has_the_answer_that_it_has_in_a_batch(tags: list[str]) -> None:
+    crf = random_crf(len(tags), bio_transitions(tags)).requires_grad_(False).float()
+    scores = (3 * randn(8, 7, len(tags))).float().round()  # whose best sequences are often equally good
+    lengths = torch.tensor([7, 0, 1, 2, 6, 7, 3, 5])
+    together, totals = crf.decode(scores, lengths)
+    for row in range(8):
+        alone, total = crf.decode(scores[row : row + 1], lengths[row : row + 1])
+        assert (alone[0], total[0]) == (together[row], totals[row])

@@ -4,11 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+import seriatim
 from seriatim.compiler.cpp import toolchain as compiler
 from seriatim.core.state import state_leaves
 from seriatim.layers.pointwise import ACTIVATIONS, activation_named
 from seriatim.recurrence import compiled_loop as runner
 from seriatim.recurrence import explain
+from seriatim.recurrence.conditions import uncompiled
 
 from ..exhaustive import parameters
 from ..quick_compiler import quickly
@@ -218,3 +220,18 @@ def test_the_plan_is_told_in_words(lstm: Own) -> None:
     assert explanation.startswith("Own runs in compiled code\n")
     assert "before the loop: one product for all steps, 5 x 64" in explanation
     assert "each step forward: products" in explanation
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weights_that_are_kept_packed_are_those_of_the_module(shared: None, threads: int) -> None:
+    layer, inputs = seriatim.layer("lstm", 5, 37).eval(), torch.randn(1, 7, 5)
+    torch.set_num_threads(threads)
+    for scale in (1.0, 2.0):
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(scale)
+            first, second = (layer(inputs)[0] for _ in range(2))
+            with uncompiled():
+                expected = layer(inputs)[0]
+        torch.testing.assert_close(first, expected)
+        assert torch.equal(first, second)

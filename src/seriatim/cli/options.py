@@ -6,6 +6,7 @@ that is unambiguous (``--steps 100``). ``-`` and ``_`` are equal in every option
 """
 
 import argparse
+import gc
 import re
 import shutil
 import sys
@@ -262,9 +263,10 @@ def require_task(options: argparse.Namespace, example: str) -> dict[str, object]
 
 def open_run(path: str, options: argparse.Namespace) -> "Run":
     """Open a run, which reads data as the options say."""
-    from ..runs.run import load
+    from .. import load
 
     run = load(path, allow_code=allowed(options), weights=getattr(options, "weights", "float32"))
+    gc.freeze()  # what a run consists of stays, so that no collection need look at it
     return run.reading(options.fields)
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
 from ..models.crf import CRF, bio_transitions
@@ -114,14 +115,16 @@ class FeatureTagger(TagModel):
         distinct, number = np.unique(batch.forms, return_inverse=True)
         attributes = find_attributes([batch.spelled[form] for form in distinct.tolist()])
         by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)
-        by_word = by_word.view(len(distinct) + 1, OFFSETS, -1)
+        by_word = by_word.view((len(distinct) + 1) * OFFSETS, -1)
+
+        # Beyond the ends of a sentence stands the last word, which has the attribute of a boundary.
         padded = np.full((size, time + 2 * REACH), len(distinct))
         within = np.arange(time) < lengths[:, None]
         padded[:, REACH : REACH + time] = np.where(within, number.reshape(size, time), len(distinct))
-        words = torch.from_numpy(padded).to(device)
-        scores = by_word.new_zeros(size, time, by_word.shape[2])
-        for offset in range(OFFSETS):
-            scores.add_(by_word[:, offset][words[:, offset : offset + time]], alpha=SCALES[offset])
+        rows = padded[:, np.arange(time)[:, None] + np.arange(OFFSETS)] * OFFSETS + np.arange(OFFSETS)
+        words = torch.from_numpy(rows.reshape(size * time, OFFSETS)).to(device)
+        scales = by_word.new_tensor(SCALES).expand_as(words)
+        scores = F.embedding_bag(words, by_word, mode="sum", per_sample_weights=scales).view(size, time, -1)
 
         # Pair i ends with word i of a sentence, and pair i + 1 begins with it.
         keys = pairs_of(attributes, padded[:, REACH - 1 : REACH + time + 1])

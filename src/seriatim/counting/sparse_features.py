@@ -200,28 +200,27 @@ def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     its first and last 1 to `LONGEST` characters in lower case; its shape (classes of characters, with and without
     repetitions); whether it has a digit, a capital letter after the first character, and a hyphen; and the columns.
     """
-    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True)) if forms else ([],)
-    lower = [word.lower() for word in written]
-    codes, starts, lengths = _codes(lower)
-    shapes = list(map(_shape, written))
-    columns = [_whole(*_codes(written)), _whole(codes, starts, lengths), *_affixes(codes, starts, lengths)]
-    columns += [_whole(*_codes(shapes)), _whole(*_codes(list(map(_without_repetitions, shapes))))]
-    columns += [np.array([shape.find(mark, first) >= 0 for shape in shapes]) for mark, first in FLAGS]
-    columns += [_whole(*_codes(column)) for column in further]
-    keys = [_keyed(column, kind) for kind, column in enumerate(columns)]
-    return np.stack(keys, axis=1) if len(forms) else np.zeros((0, len(keys)), np.uint64)
+    count = len(forms)
+    if not count:
+        return np.zeros((0, COLUMNS), np.uint64)
+    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
+    lower, shapes = [word.lower() for word in written], list(map(_shape, written))
+    texts = [*written, *lower, *shapes, *map(_without_repetitions, shapes), *itertools.chain(*further)]
+    codes, starts, lengths = _codes(texts)
+    whole = _whole(codes, starts, lengths).reshape(-1, count)
+    affixes = _affixes(codes, starts[count : 2 * count], lengths[count : 2 * count])
+    flags = np.array([[shape.find(mark, first) >= 0 for shape in shapes] for mark, first in FLAGS], np.uint64)
+    columns = np.concatenate([whole[:2], affixes, whole[2:4], flags, whole[4:]])
+
+    # Keys also tell kinds of attributes apart; `NONE` stays as it is.
+    kinds = np.arange(1, len(columns) + 1, dtype=np.uint64)[:, None]
+    return np.where(columns == NONE, np.uint64(NONE), mix(mix(columns) ^ kinds) | np.uint64(1)).T
 
 
 FLAGS = (("0", 0), ("A", 1), ("-", 0))
 """Marks of a shape, and the first character that is looked at."""
 LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
 """The positions, among the attributes of a word, of its lower case and of its further columns."""
-
-
-def _keyed(column: np.ndarray, kind: int) -> np.ndarray:
-    """Return keys that also tell kinds of attributes apart; `NONE` stays as it is."""
-    keys = mix(mix(column.astype(np.uint64)) ^ np.uint64(kind + 1)) | np.uint64(1)
-    return np.where(column == NONE, np.uint64(NONE), keys)
 
 
 def _codes(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -233,23 +232,19 @@ def _codes(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _whole(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the key of all characters of each word."""
-    if not len(starts):
-        return np.zeros(0, np.uint64)
     position = np.arange(len(codes)) - np.repeat(starts, lengths)
     powers = np.cumprod(np.full(int(lengths.max()), P))
     return np.asarray(mix(np.add.reduceat(codes * powers[position], starts)))
 
 
-def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """Return the keys of prefixes and of suffixes, from the shortest to the longest."""
-    columns = []
-    for ends, step in ((starts, 1), (starts + lengths - 1, -1)):
-        key = np.zeros(len(starts), np.uint64)
-        for size in range(1, LONGEST + 1):
-            position = (ends + step * (size - 1)).clip(0, max(0, len(codes) - 1))
-            key = key * P + codes[position] if len(codes) else key
-            columns.append(np.where(lengths >= size, mix(key) | np.uint64(1), np.uint64(NONE)))
-    return columns
+def _affixes(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the keys of prefixes and of suffixes ``(2 · LONGEST, words)``, from the shortest to the longest."""
+    before = np.arange(LONGEST)[:, None]
+    keys = codes[np.stack([starts + before, starts + lengths - 1 - before]).clip(0, len(codes) - 1)]
+    for size in range(1, LONGEST):
+        keys[:, size] += keys[:, size - 1] * P
+    keys = np.where(lengths > before, mix(keys) | np.uint64(1), np.uint64(NONE))
+    return keys.reshape(2 * LONGEST, len(starts))
 
 
 @functools.lru_cache(maxsize=1 << 16)

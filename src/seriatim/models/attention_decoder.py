@@ -46,7 +46,6 @@ from ..core.lengths import run_by_length, valid_mask, zero_padding
 from ..core.state import OutputsAndState, State, select_state, state_leaves
 from ..core.step_operators import tracing_step
 from ..layers.scoring import Additive, Bilinear, Dot, scoring
-from ..recurrence.conditions import functional_step
 from ..recurrence.fast_path import run_sequence, run_step
 from .recurrent_decoder import MakeLayer, RecurrentDecoder, linear
 
@@ -320,7 +319,7 @@ class AttentionDecoder(RecurrentDecoder):
         """Decode ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
         inputs, state, lengths = self.begin(inputs, state, lengths)
         step = self.loop_step
-        result = None if step is None else run_sequence(self, *functional_step(step), inputs, state, lengths)
+        result = None if step is None else run_sequence(self, step, inputs, state, lengths)
         if result is None:
             outputs, _, state = self.decode(inputs, state, lengths)
             return outputs, state

@@ -6,11 +6,12 @@ the backward loop. Weights of attention are stored for all steps, so that the
 gradients of the entries of a memory are products after the loop, too; only that of additive keys is summed in it.
 """
 
+import copy
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -30,8 +31,8 @@ WORTH_SHARING = 400_000
 """Floating-point operations per step below which one thread is faster than several that must synchronize."""
 WORTH_ONEDNN = 20_000_000
 """Floating-point operations of all steps below which calling oneDNN takes longer than it saves."""
-ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]
-"""Of every function: buffers, sizes, rows and first row of each step; steps, batch, threads."""
+ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_int]
+"""Of every function: buffers, sizes, rows and first row of each step; steps, batch, threads, if weights are packed."""
 
 Storage = dict[Buffer, Tensor]
 """The memory of each buffer."""
@@ -43,6 +44,11 @@ class UncompiledError(Exception):
 
 class CompiledLoop:
     """A step that is traced, planned and compiled for one type of numbers; raises UncompiledError without compiler."""
+
+    constants: list[Tensor] | None = None
+    """What the loop computes with, if these are the weights of a module that do not change."""
+    packed: dict[int, list[Tensor]] | None = None
+    """The packed matrices of such a loop that runs forward, by the number of threads."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
@@ -80,6 +86,12 @@ class CompiledLoop:
         forward, backward = self.functions
         return forward.buffers, backward.buffers
 
+    def prepared(self, weights: Sequence[Tensor]) -> Self:
+        """Return a copy that keeps these weights as it reads them, for many short calls forward."""
+        loop = copy.copy(self)
+        loop.constants, loop.packed = [value.to(self.dtype) for value in self.traced.constants(weights)], {}
+        return loop
+
     def fits(self, leaves: Sequence[Tensor]) -> bool:
         """Return whether values, keys and weights in the leaves of a state have the same number of entries."""
         by_value = dict(zip(self.traced.leaves[1:], leaves, strict=True))
@@ -96,7 +108,7 @@ class CompiledLoop:
         """Run the loop over sequences that are joined as ``packing`` says.
 
         Args:
-            weights: the weights that it was traced with, or others of the same shapes.
+            weights: the weights that it was traced with, or others of the same shapes; not read if it keeps them.
             inputs: ``(rows, input_size)``.
             states: the leaves of the state ``(batch, ...)``, and memories; returned as they are at the end of each
                 sequence, after the outputs.
@@ -109,7 +121,7 @@ class CompiledLoop:
         carried = [value for value in named if value.op == "state"]
         carried += [value for value in weights_before if value is not None]
 
-        constants = [value.to(self.dtype) for value in self.traced.constants(weights)]
+        constants = self.constants or [value.to(self.dtype) for value in self.traced.constants(weights)]
         starts = packing.sort(tuple(named[value].reshape(packing.batch, -1) for value in carried))
         entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
         outputs, *ends = _LoopFunction.apply(  # type: ignore[no-untyped-call]
@@ -142,12 +154,16 @@ class CompiledLoop:
         work = 2 * packing.batch * sum(matrix.depth * matrix.width for matrix in function.packed)
         threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
 
+        # weights may change between two calls: each packs them anew, unless they are known not to change
+        kept = {} if self.packed is None or backward else self.packed
+        sizes = [packed_size(matrix.depth, matrix.width) for matrix in function.packed]
+        matrices = kept.get(threads) or [torch.empty(size, dtype=self.numbers.packed_dtype) for size in sizes]
+
         # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
-            if buffer.kind is BufferKind.PACKED:  # weights may change between two calls: each packs them anew
-                matrix = function.packed[buffer.number]
-                tensors.append(torch.empty(packed_size(matrix.depth, matrix.width), dtype=self.numbers.packed_dtype))
+            if buffer.kind is BufferKind.PACKED:
+                tensors.append(matrices[buffer.number])
                 continue
             if buffer not in storage:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
@@ -167,7 +183,9 @@ class CompiledLoop:
             len(packing.counts),
             packing.batch,
             threads,
+            threads in kept,
         )
+        kept[threads] = matrices
 
     def allocate(self, buffer: Buffer, packing: SequencePacking, threads: int, like: Tensor) -> Tensor:
         """Allocate a buffer: a row for every row of the packing, or for every thread, or two that are swapped."""

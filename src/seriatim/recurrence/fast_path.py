@@ -4,7 +4,7 @@ What is compiled for a module is kept here; `seriatim.recurrence.compiled_module
 the compiler, which no training in a kernel of PyTorch needs, and so it is imported itself where it is first needed.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +14,15 @@ from ..compiler.fallback_reasons import FallbackReasons, Reason
 from ..compiler.module_cache import ModuleCache
 from ..core.key_value_cache import memories_of
 from ..core.state import FunctionalStep, OutputsAndState, State, kind_of, map_state, state_leaves, with_leaves
-from .conditions import circumstances, compiling, inside_transform, numbers_of, on_gpu, without_autocast
+from .conditions import (
+    circumstances,
+    compiling,
+    functional_step,
+    inside_transform,
+    numbers_of,
+    on_gpu,
+    without_autocast,
+)
 from .packing import pack
 
 if TYPE_CHECKING:
@@ -23,42 +31,69 @@ if TYPE_CHECKING:
 
 PROGRAMS: "ModuleCache[CompiledLoop | FallbackReasons]" = ModuleCache(64)
 """The compiled loops of every module, for the shapes and types they were used with; or why there is none."""
+PREPARED: "ModuleCache[CompiledLoop]" = ModuleCache(16, depends_on_values=True)
+"""The compiled loops of modules that answer few inputs at once, with their weights as the loops read them."""
+FEW_ROWS = 1024
+"""The largest number of inputs for which weights are kept a second time, so that they need not be packed again."""
 STEPS: "ModuleCache[CompiledStep | FallbackReasons]" = ModuleCache(16, depends_on_values=True)
 """The compiled steps of every module, for the types they were used with; or why there is none."""
 
 
 def run_sequence(
     owner: nn.Module,
-    step: FunctionalStep,
-    weights: Sequence[Tensor],
+    module: nn.Module,
     inputs: Tensor,
     state: State,
     lengths: Tensor | None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> OutputsAndState | None:
     """Run a step over sequences in compiled code, or return None if that is not possible.
 
     Args:
         owner: the module that has the step; its compiled code stays valid as `seriatim.compiler.module_cache` says.
-        step: one step, as a function of weights.
-        weights: parameters and constants of the step.
+        module: one step.
         inputs: ``(batch, time, input_size)``.
         state: the state before the first input.
         lengths: as in `SequenceLayer.forward`.
+        weights: values to use instead of the parameters of the step, by name.
     """
     inputs, state = without_autocast(inputs), map_state(without_autocast, state)
-    memories = memories_of(state)
-    leaves = state_leaves(state)
-    if 0 in inputs.shape[:2] or inputs.shape[1] == 1 or any(0 in leaves[i].shape for i in memories):
+    if 0 in inputs.shape[:2] or inputs.shape[1] == 1:
         return None
-    floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
-    if next(circumstances(owner, [inputs, *floats], weights), None) is not None:
-        return None
-    program = compiled_loop(owner, step, weights, inputs[:, 0], state)
-    if isinstance(program, tuple) or not program.fits(leaves):
+    leaves, values, prepared, loop = state_leaves(state), list[Tensor](), None, None
+    if weights is None and len(inputs) * inputs.shape[1] <= FEW_ROWS and is_evaluated(owner, inputs):
+        prepared = PREPARED.of(owner)
+        key = (inputs.dtype, inputs.shape[2], kind_of(state), cpu_autocast(), *((x.dtype, x.shape[1:]) for x in leaves))
+        loop = None if prepared.has_hooks else prepared.get(key)
+    if loop is None:
+        memories = memories_of(state)
+        floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
+        step, values = functional_step(module, weights)
+        reasons = circumstances(owner, [inputs, *floats], values)
+        if any(0 in leaves[i].shape for i in memories) or next(reasons, None) is not None:
+            return None
+        found = compiled_loop(owner, step, values, inputs[:, 0], state)
+        if isinstance(found, tuple):
+            return None
+        loop = found if prepared is None or memories else prepared.store(key, found.prepared(values))
+    if not loop.fits(leaves):
         return None
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
-    outputs, ends = program.run(weights, packing.join(inputs), leaves, packing)
+    outputs, ends = loop.run(values, packing.join(inputs), leaves, packing)
     return packing.split(outputs), with_leaves(state, ends)
+
+
+def cpu_autocast() -> torch.dtype | None:
+    """Return the type to which autocast converts on the CPU; None where it is off."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def is_evaluated(layer: nn.Module, inputs: Tensor) -> bool:
+    """Return whether compiled code may use weights as they were packed before: on a CPU, without gradients."""
+    # this is asked at every step, so that what costs least is asked first
+    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
+        return False
+    return not (inside_transform() or torch.compiler.is_compiling())
 
 
 def compiled_loop(
@@ -89,16 +124,13 @@ def run_step(layer: nn.Module, inputs: Tensor, state: State) -> OutputsAndState 
         inputs: ``(batch, input_size)``, or token ids ``(batch,)``.
         state: the state before the step.
     """
-    # this is asked at every step, so that what costs least is asked first
-    if not compiling() or layer.training or torch.is_grad_enabled() or type(inputs) is not Tensor or on_gpu(inputs):
-        return None
-    if inside_transform():
+    if not is_evaluated(layer, inputs):
         return None
     inputs = without_autocast(inputs)
     steps = STEPS.of(layer)
     if steps.has_hooks:
         return None
-    key: Hashable = (inputs.dtype, kind_of(state), torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+    key: Hashable = (inputs.dtype, kind_of(state), cpu_autocast())
     step = steps.get(key)
     if step is None:
         # the method `step` itself refuses a state that does not fit, with the reason

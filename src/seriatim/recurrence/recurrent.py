@@ -188,14 +188,13 @@ def unroll(
         ValueError: a step changes its state in place, returns a state of another structure, shape or type, or outputs
             that are not ``(batch, output_size)``.
     """
-    kernel = cell.vendor_kernel()
-    step, values = functional_step(cell, weights)
-    name = cell_name(cell)
-    if kernel is None or inputs.device.type == "cpu":
-        result = run_sequence(cell, step, values, inputs, state, lengths)
+    kernel, name = None if inputs.device.type == "cpu" else cell.vendor_kernel(), cell_name(cell)
+    if kernel is None:
+        result = run_sequence(cell, cell, inputs, state, lengths, weights)
         if result is not None:
             check_outputs(result[0][:, 0], name, len(inputs), cell.output_size)
             return result
+        kernel = cell.vendor_kernel()
     if kernel is not None and 0 not in inputs.shape[:2]:
         run_kernel = kernel.sequence
 
@@ -203,7 +202,10 @@ def unroll(
             return run_kernel(rows, start, weights or {})
 
         return run(inputs, state) if lengths is None else run_by_length(run, inputs, state, lengths)
-    advance = cell if weights is None else lambda inputs, state: step(values, inputs, state)
+    advance: Advance = cell
+    if weights is not None:
+        step, values = functional_step(cell, weights)
+        advance = functools.partial(step, values)
     return loop(advance, inputs, state, lengths, output_size=cell.output_size, name=name)
 
 

@@ -560,7 +560,7 @@ class TaskKind:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
     """Put a model in evaluation mode without gradients for the duration, and yield the device it computes on."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in model.modules() if module.training] if model.training else []
     for module in training:
         module.training = False
     try:

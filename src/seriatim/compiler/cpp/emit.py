@@ -95,7 +95,7 @@ class _Emitter:
         packed_size = " + ".join(f"{self.size(item.depth)} * {self.size(item.width)}" for item in self.packed) or "0"
         lines = [
             f'extern "C" void {self.name}(void** p, const count_t* d, const count_t* row_counts, '
-            "const count_t* row_starts, count_t steps, count_t batch, int threads) {",
+            "const count_t* row_starts, count_t steps, count_t batch, int threads, int is_packed) {",
             *(f"  const count_t n{i} = d[{i}]; (void)n{i};" for i in range(len(self.sizes))),
             *(f"  {kind}* const {buffer.name} = ({kind}*)p[{i}];" for i, (buffer, kind) in enumerate(kinds.items())),
             "  Barrier barrier;",
@@ -162,7 +162,8 @@ class _Emitter:
         skip = f"{self.size(product.matrix.start)} * {column}"
         strides = f"{column}, {row}" if product.matrix.transposed else f"{row}, {column}"
         self.packing.append(
-            f"    pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, {packed.name} + {first} * {depth});"
+            f"    if (!is_packed) pack({matrix.name} + {skip}, {strides}, {depth}, {first}, {last}, "
+            f"{packed.name} + {first} * {depth});"
         )
         rows, target = self.at(product.rows, "0"), self.at(product.slot, "0")
         return (
