@@ -10,6 +10,7 @@ import torch
 
 import seriatim
 from seriatim.cli.main import main
+from seriatim.counting import bag
 from seriatim.counting.bag import Bag, count_features, fit_softmax
 from seriatim.counting.sparse_features import SparseRows, find_ngrams
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
@@ -168,13 +169,36 @@ def test_punctuation_within_a_word_does_not_divide_it(text: str, expected: int) 
 
 def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:
     texts = ["one two three", "one two", "one"]
-    table, features = count_features(texts, words=2, characters=(), min_texts=1, max_features=3)
+    table, features = count_features(texts, words=2, characters=0, min_texts=1, max_features=3)
     assert len(table.words) == features.width == 2  # "one", and as the first; of three that occur twice, none
+
+
+def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    texts = ["".join(random.choice(list("aab  c.-'é東"), size=random.integers(30))) for _ in range(300)] + ["a " * 700]
+    labels = torch.tensor([text.count("b") % 3 for text in texts])
+    settings = {"words": 3, "characters": 4, "min_texts": 2, "max_features": 900}
+    table, features = count_features(texts, **settings)
+    fitted = fit_softmax(features, labels, 3, strength=5.0)
+    again = fit_softmax(features, labels, 3, strength=5.0)
+    assert torch.equal(fitted.weights, again.weights)
+
+    monkeypatch.setattr(bag, "compiled_bag", lambda: None)
+    expected, others = count_features(texts, **settings)
+    for name in ("words", "characters", "scales"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(expected, name))
+    assert torch.equal(features.offsets, others.offsets)
+    assert torch.equal(features.columns, others.columns)
+    torch.testing.assert_close(features.values, others.values)
+    monkeypatch.setattr(bag, "TOLERANCE", 1e-7)
+    slowly = fit_softmax(features, labels, 3, strength=5.0)
+    first, second = (features.times(one.weights) + one.bias for one in (fitted, slowly))
+    assert (first - second).abs().mean() < 0.05 * second.abs().mean()
 
 
 def test_the_features_of_training_texts_are_those_found_again() -> None:
     texts = ["one two two", "", "three one"]
-    table, features = count_features(texts, words=2, characters=range(2, 4), min_texts=1, max_features=1000)
+    table, features = count_features(texts, words=2, characters=3, min_texts=1, max_features=1000)
     dense = torch.eye(features.width)
     assert torch.equal(features.times(dense), table.features(texts).times(dense))
     assert torch.equal(features.transposed().times(torch.eye(3)), features.times(dense).t())
@@ -182,13 +206,17 @@ def test_the_features_of_training_texts_are_those_found_again() -> None:
     torch.testing.assert_close(norms, torch.tensor([1.0, 0.0, 1.0]))
 
 
-def test_the_minimum_has_no_gradient() -> None:
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_minimum_has_no_gradient(is_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     dense = random.normal(size=(40, 6)) * (random.random((40, 6)) < 0.5)
     rows, columns = dense.nonzero()
     features = SparseRows.build(rows, columns, dense[rows, columns], dense.shape)
     labels, strength = torch.from_numpy(random.integers(3, size=40)), 2.0
     weights = torch.from_numpy(random.random(40) + 0.5)
+    monkeypatch.setattr(bag, "GAP", 1e-5)
+    if not is_compiled:
+        monkeypatch.setattr(bag, "compiled_bag", lambda: None)
     fitted = fit_softmax(features, labels, 3, strength=strength, weights=weights)
     point = [part.double().requires_grad_() for part in (fitted.weights, fitted.bias)]
     x = torch.from_numpy(dense)
@@ -203,6 +231,6 @@ def test_the_minimum_has_no_gradient() -> None:
 
 
 def test_a_model_of_unknown_ngrams_gives_the_same_shares_to_all() -> None:
-    table, _ = count_features(["one"], words=1, characters=(), min_texts=1, max_features=10)
+    table, _ = count_features(["one"], words=1, characters=0, min_texts=1, max_features=10)
     model = Bag(table, torch.ones(1, 2), torch.zeros(2))
     assert model.probabilities(["two", ""]).tolist() == [[0.5, 0.5]] * 2

@@ -10,6 +10,8 @@ G. Salton and C. Buckley, "Term-weighting approaches in automatic text retrieval
 24 (1988); words and characters together as in S. Wang and C. Manning, ACL 2012, and the pipelines of scikit-learn.
 """
 
+import ctypes
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,8 +22,9 @@ from torch.nn import functional as F
 
 from ..models.classifier import Classifier
 from ..models.probabilities import softmax
-from .minimization import minimize
-from .sparse_features import Occurrences, SparseRows, find_ngrams
+from .compiled_bag import CompiledCounts, address, compiled_bag
+from .minimization import TIME_SPENT, minimize
+from .sparse_features import SparseRows, find_ngrams
 
 TYPES = {
     **dict.fromkeys(("words", "characters"), torch.int64),
@@ -45,7 +48,8 @@ class BagNgrams(NamedTuple):
 
     def features(self, texts: Sequence[str]) -> SparseRows:
         """Return the features of some texts ``(texts, features)``."""
-        found = find_ngrams(texts, words=self.longest[0], characters=range(2, self.longest[1] + 1))
+        longest = self.longest[1] if len(self.characters) else 0
+        found = find_ngrams(texts, words=self.longest[0], characters=range(2, longest + 1))
         matches, first = [], 0
         for known, (keys, rows) in zip((self.words, self.characters), found, strict=True):
             if len(known) and len(keys):
@@ -55,72 +59,60 @@ class BagNgrams(NamedTuple):
             first += len(known)
         rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *matches, strict=True))
         pairs, counts = np.unique(rows * max(1, len(self.scales)) + columns, return_counts=True)
-        return weighted(pairs, counts, self.scales, len(self.words), len(texts))
 
-
-def weighted(pairs: np.ndarray, counts: np.ndarray, scales: np.ndarray, num_words: int, rows: int) -> SparseRows:
-    """Return the matrix x from sorted pairs ``row · features + feature``, how often each occurs, and scales."""
-    row, column = np.divmod(pairs, max(1, len(scales)))
-    values = (1 + np.log(counts)) * scales[column]
-    block = 2 * row + (column >= num_words)
-    norms = np.sqrt(np.bincount(block, values**2, minlength=2 * rows))
-    return SparseRows.build(row, column, values / norms[block], (rows, len(scales)))
+        row, column = np.divmod(pairs, max(1, len(self.scales)))
+        values = (1 + np.log(counts)) * self.scales[column]
+        block = 2 * row + (column >= len(self.words))
+        norms = np.sqrt(np.bincount(block, values**2, minlength=2 * len(texts)))
+        return SparseRows.build(row, column, values / norms[block], (len(texts), len(self.scales)))
 
 
 def count_features(
-    texts: Sequence[str], *, words: int, characters: Sequence[int], min_texts: int, max_features: int
+    texts: Sequence[str], *, words: int, characters: int, min_texts: int, max_features: int
 ) -> tuple[BagNgrams, SparseRows]:
-    """Find the n-grams of training texts and return them with the features of the texts.
+    """Find the n-grams of training texts, of 1 to ``words`` words and 2 to ``characters`` characters.
 
     N-grams of fewer than ``min_texts`` texts are left out, and the rarest if there are more than ``max_features``.
+
+    Returns:
+        The n-grams, and the features of the texts.
     """
-    blocks = [_document_counts(found, len(texts)) for found in find_ngrams(texts, words=words, characters=characters)]
-    frequency = np.concatenate([block.frequency for block in blocks])
+    functions = compiled_bag()
+    counts = functions and CompiledCounts(functions, texts, words, characters)
+    every, found = (counts.keys, counts.frequency) if counts else count_arrays(texts, words, characters)
+    frequency = np.concatenate(found)
 
     # Rarer n-grams are left out first, since they say least and are most; all of one frequency stay or go, so that the
     # order of texts does not matter.
     least = min_texts
     if np.count_nonzero(frequency >= least) > max_features:
         least = int(np.sort(frequency)[-max_features - 1]) + 1
-    kept = frequency >= least
-    index = np.cumsum(kept) - 1
-    width, num_words = int(np.count_nonzero(kept)), len(blocks[0].keys)
 
-    # The counts of the training texts are known already: their features are made of these, with new numbers for the
-    # n-grams that are kept, instead of reading the texts again.
-    scales = 1 + np.log((1 + len(texts)) / (1 + frequency[kept]))
-    pairs, counts = [], []
-    for first, block in zip((0, num_words), blocks, strict=True):
-        rows, columns = np.divmod(block.pairs, max(1, len(block.keys)))
-        used = kept[columns + first]
-        pairs.append(rows[used] * width + index[columns[used] + first])
-        counts.append(block.counts[used])
-    joined = np.concatenate(pairs)
-    order = np.argsort(joined, kind="stable")
-    keys = [block.keys[mask] for block, mask in zip(blocks, np.split(kept, [num_words]), strict=True)]
-    table = BagNgrams(keys[0], keys[1], scales, (words, max(characters, default=0)))
-    return table, weighted(joined[order], np.concatenate(counts)[order], scales, len(keys[0]), len(texts))
+    # Columns are in the order of the keys, those of words first; n-grams that are left out have none.
+    kept = [np.flatnonzero(texts_with >= least) for texts_with in found]
+    kept = [indices[np.argsort(keys[indices])] for keys, indices in zip(every, kept, strict=True)]
+    order = np.concatenate([kept[0], kept[1] + len(every[0])])
+    scales = 1 + np.log((1 + len(texts)) / (1 + frequency[order]))
+    table = BagNgrams(every[0][kept[0]], every[1][kept[1]], scales, (words, characters))
+    if not counts:
+        return table, table.features(texts)
+    columns = np.full(len(frequency), -1, np.int32)
+    columns[order] = np.arange(len(order))
+    return table, counts.features(columns, scales, len(kept[0]))
 
 
-class _Block(NamedTuple):
-    """The n-grams of one kind: sorted keys, in how many texts each occurs, and how often in each text."""
+def count_arrays(texts: Sequence[str], words: int, characters: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the sorted keys of n-grams of words and of characters, and in how many texts each occurs.
 
-    keys: np.ndarray
-    frequency: np.ndarray
-    pairs: np.ndarray  # row · keys + index of the key, sorted
-    counts: np.ndarray  # of each pair
-
-
-def _document_counts(found: Occurrences, texts: int) -> _Block:
-    order = np.argsort(found.keys)
-    ordered = found.keys[order]
-    new = np.ones(len(ordered), bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(new) - 1
-    keys = ordered[new]
-    pairs, counts = np.unique(found.rows * max(1, len(keys)) + number, return_counts=True)
-    return _Block(keys, np.bincount(pairs % max(1, len(keys)), minlength=len(keys)), pairs, counts)
+    This is the reference of `CompiledCounts`, with operations on whole arrays.
+    """
+    every, frequency = list[np.ndarray](), list[np.ndarray]()
+    for found in find_ngrams(texts, words=words, characters=range(2, characters + 1)):
+        keys, numbers = np.unique(found.keys, return_inverse=True)
+        pairs = np.unique(found.rows * max(1, len(keys)) + numbers)
+        every.append(keys)
+        frequency.append(np.bincount(pairs % max(1, len(keys)), minlength=len(keys)))
+    return every, frequency
 
 
 class Bag(nn.Module):
@@ -183,6 +175,10 @@ class BlendedClassifier(nn.Module):
 
 
 TOLERANCE = 2e-3
+"""The relative decrease of a step of L-BFGS at which the weights have converged."""
+GAP, LARGE_GAP, LARGE, MAX_PASSES = 1e-3, 2e-2, 1 << 23, 50
+"""The same of dual coordinate ascent, as a duality gap in nats for each text; that of more than so many features of all
+texts, of which a pass takes a second; and the largest number of passes."""
 VARIANCE = 0.05
 """P (1 − P) of a label on average, which scales the diagonal of the Hessian; it only changes the speed."""
 
@@ -218,8 +214,44 @@ def fit_softmax(
         weights: w of the formula ``(texts,)``; None for 1 each.
         seconds: limit of the time; None for none.
     """
+    functions = compiled_bag()
+    if functions is not None and len(features.columns):
+        pulls = np.full(len(labels), strength, np.float32) * (1 if weights is None else weights.numpy())
+        return ascend(functions, features, labels.numpy(), num_labels, pulls.astype(np.float32), seconds)
     found = minimize(_Softmax(features, labels, num_labels, weights, strength), tolerance=TOLERANCE, seconds=seconds)
     return FittedSoftmax(found.point[:-1], found.point[-1], found.ended)
+
+
+def ascend(
+    functions: ctypes.CDLL,
+    features: SparseRows,
+    labels: np.ndarray,
+    num_labels: int,
+    pulls: np.ndarray,
+    seconds: float | None,
+) -> FittedSoftmax:
+    """Fit by dual coordinate ascent in compiled code; ``pulls`` are C times the weight of each text ``(texts,)``.
+
+    W = Σ_i C w_i (y_i − q_i) x_i, where q_i are probabilities, at the minimum those of the model. Text by text, q_i
+    becomes the one that minimizes the objective while all others stay. H.-F. Yu, F.-L. Huang and C.-J. Lin, "Dual
+    coordinate descent methods for logistic regression and maximum entropy models", Machine Learning 85 (2011).
+    """
+    started, texts = time.perf_counter(), len(labels)
+    weights, bias = torch.zeros(features.width, num_labels), torch.zeros(num_labels)
+    duals = np.eye(num_labels, dtype=np.float32)[labels]
+    matrix = [values.numpy() for values in (features.offsets, features.columns, features.values)]
+    random, ended = np.random.default_rng(0), f"{MAX_PASSES} passes over the texts were made"
+    for number in range(1, MAX_PASSES + 1):
+        arrays = [*matrix, labels, pulls, random.permutation(texts)]
+        sizes, results = (texts, num_labels), (weights.numpy(), bias.numpy(), duals)
+        gap = functions.ascend(*map(address, arrays), *sizes, *map(address, results))
+        if gap < texts * (GAP if len(features.values) <= LARGE else LARGE_GAP):
+            ended = f"the duality gap was small after {number} passes over the texts"
+            break
+        if seconds is not None and time.perf_counter() - started > seconds:
+            ended = f"{TIME_SPENT} after {number} passes over the texts"
+            break
+    return FittedSoftmax(weights, bias, ended)
 
 
 class _Softmax:

@@ -144,10 +144,10 @@ class NGram(RecentTokens):
 
     def text_losses(self, ids: np.ndarray) -> np.ndarray:
         """Return −log P of every token of a text ``(tokens,)``, in nats."""
-        return self.look_up(ids).losses
+        return self.look_up(ids, counts=False).losses
 
-    def look_up(self, ids: np.ndarray) -> Lookups:
-        """Look up every token of a text ``(tokens,)`` and the n-grams that end with it."""
+    def look_up(self, ids: np.ndarray, *, counts: bool = True) -> Lookups:
+        """Look up every token of a text ``(tokens,)`` and the n-grams that end with it; only losses without counts."""
         padding, losses = np.full(self.order - 1, NO_TOKEN), np.empty(len(ids))
         starts = range(0, len(ids), LOOKUP_SIZE)
         tallies = np.zeros((len(starts), 3, self.order), np.int64)
@@ -163,13 +163,18 @@ class NGram(RecentTokens):
             contexts, ngrams = [index[:, :-1] for index in indices], [index[:, 1:] for index in indices]
             log_probabilities = self.table.backed_off(contexts, ngrams)
             losses[start : start + LOOKUP_SIZE] = -log_probabilities[0, self.order - 1 :]
+            if not counts:
+                return
             if self.seen is not None:
                 is_impossible = self.table.impossible(contexts, ngrams, self.seen.tokens)
                 impossible[start // LOOKUP_SIZE] = np.count_nonzero(is_impossible[self.order - 1 :])
             rows = [index[0] for index in indices]
             tallies[start // LOOKUP_SIZE] = count_unseen(text, rows, self.order, self.seen)
 
-        run_for_all(look_up, starts)
+        if len(starts) == 1:
+            look_up(0)  # to start a thread takes longer than to look up a line
+        else:
+            run_for_all(look_up, starts)
         predicted, missing, matched = tallies.sum(0)
         return Lookups(losses, predicted, missing, matched, None if self.seen is None else int(impossible.sum()))
 

@@ -19,6 +19,7 @@ Ratnaparkhi, "A maximum entropy model for part-of-speech tagging", EMNLP 1996.
 """
 
 import functools
+import itertools
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -105,12 +106,27 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 def find_ngrams(texts: Sequence[str], *, words: int, characters: Sequence[int]) -> tuple[Occurrences, Occurrences]:
     """Return the n-grams of 1 to ``words`` words of some texts, and those of ``characters`` characters."""
+    points, ends, table = read_characters(texts)
+    rows = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
+    codes, classes = mix(points.astype(np.uint64) + P), table[points]
+    between = np.zeros(len(classes), bool)
+    between[1:-1] = (classes[:-2] == IN_WORD) & (classes[2:] == IN_WORD)
+    classes = np.where(classes == JOINING, np.where(between, IN_WORD, ALONE), classes)
+    return _words(codes, classes, rows, words), _characters(codes, classes, rows, characters)
+
+
+def read_characters(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the characters of some texts in lower case, where each text ends, and the class of every character.
+
+    Texts begin and end with a space, and have no other white space than single spaces.
+    """
     spaced = [f" {' '.join(text.lower().split())} " for text in texts]
     joined = "".join(spaced)
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    rows = np.repeat(np.arange(len(texts)), [len(text) for text in spaced])
-    codes, classes = mix(points.astype(np.uint64) + P), _classes(joined, points)
-    return _words(codes, classes, rows, words), _characters(codes, classes, rows, characters)
+    table = np.zeros(int(points.max(initial=0)) + 1, np.int8)
+    for character in set(joined):
+        table[ord(character)] = _class_of(character)
+    return points, np.cumsum([len(text) for text in spaced], dtype=np.int64), table
 
 
 def _words(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, longest: int) -> Occurrences:
@@ -165,17 +181,6 @@ def _characters(codes: np.ndarray, classes: np.ndarray, rows: np.ndarray, sizes:
 def _joined(occurrences: Sequence[Occurrences]) -> Occurrences:
     keys = np.concatenate([np.zeros(0, np.uint64), *(found.keys for found in occurrences)])
     return Occurrences(keys, np.concatenate([np.zeros(0, np.int64), *(found.rows for found in occurrences)]))
-
-
-def _classes(text: str, points: np.ndarray) -> np.ndarray:
-    """Return the class of every character."""
-    table = np.zeros(int(points.max(initial=0)) + 1, np.int8)
-    for character in set(text):
-        table[ord(character)] = _class_of(character)
-    classes = table[points]
-    between = np.zeros(len(classes), bool)
-    between[1:-1] = (classes[:-2] == IN_WORD) & (classes[2:] == IN_WORD)
-    return np.where(classes == JOINING, np.where(between, IN_WORD, ALONE), classes)
 
 
 def _class_of(character: str) -> int:

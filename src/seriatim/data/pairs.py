@@ -418,7 +418,21 @@ def items_of(sources: Sequence[str], *, alternatives: bool) -> np.ndarray:
     return np.array(items or range(len(sources)), np.int64)
 
 
+TEXTS_TOGETHER = 1 << 12
+"""Texts whose words are looked up together."""
+
+
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> Side:
     """Encode texts, without line ends."""
-    encoded = [tokenizer.encode(text) for text in texts]
-    return Side.join([ids[ids != END] for ids in encoded] if tokenizer.ends_lines else encoded)
+    if not tokenizer.ends_lines:
+        return Side.join([tokenizer.encode(text) for text in texts])
+
+    # Many texts are encoded together, each as a line: a line end within a text separates words, as a space does.
+    encoded, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    for start in range(0, len(texts), TEXTS_TOGETHER):
+        lines = [text.replace("\n", " ") + "\n" for text in texts[start : start + TEXTS_TOGETHER]]
+        ids, counts = tokenizer.encode_lines("".join(lines))
+        encoded.append(ids[ids != END])
+        sizes.append(counts - 1)
+    lengths = np.concatenate(sizes)
+    return Side(np.concatenate(encoded), lengths.cumsum() - lengths, lengths)

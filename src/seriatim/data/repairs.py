@@ -11,10 +11,12 @@ data has both; a run records that, and its inputs are then read so, too.
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..core.errors import MalformedError
 
@@ -267,6 +269,43 @@ class Repairs:
         """Return one line of text for each repair as ``repairs``; empty without any."""
         lines = [f"{repair.kind} {repair.count:,} (first: {Path(repair.file).name}:{repair.line})" for repair in self]
         return {"repairs": lines} if lines else {}
+
+
+_kept: ContextVar[dict[Hashable, tuple[list[Any], Repairs]] | None] = ContextVar("rows", default=None)
+
+
+@contextmanager
+def rows_kept() -> Iterator[None]:
+    """Let `kept_rows` read every file once."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def kept_rows(key: Hashable, read: Callable[[Repairs], Iterable[Item]], repairs: Repairs) -> Iterator[Item]:
+    """Yield the rows that ``read`` reads, which depend on a key and the markers, and record what was repaired in them.
+
+    Within `rows_kept` they are read once, and are in memory until it ends. Strict readings stop at the first repair.
+    """
+    kept, name = _kept.get(), (key, repairs.markers)
+    if kept is None or repairs.strict:
+        yield from read(repairs)
+        return
+    if name not in kept:
+        record = repairs.reread()
+        record.looks_for_markers = True
+        kept[name] = list(read(record)), record
+    rows, record = kept[name]
+    for found in record.found():
+        is_marker = found.reading is None and found.kind in (BOUNDARY_MARKERS, INNER_MARKERS)
+        if repairs.looks_for_markers or not is_marker:
+            repairs.include(found)
+    if repairs.examine is not ignore:
+        for row in rows:
+            repairs.examine(row.text, row.name, row.line)
+    yield from rows
 
 
 def with_warnings(read: Callable[..., Iterable[Item]], repairs: Repairs) -> Iterator[Item]:

@@ -324,7 +324,8 @@ def read_labelled(
             problem = "no rows; give a text and its label on every line"
             items = require_items(items, f"{source.name}:1: {problem}")
         for row in items:
-            yield row._replace(text=repairs.text(row.text, row.name, row.line))
+            content = repairs.text(row.text, row.name, row.line)
+            yield row if content is row.text else row._replace(text=content)
 
 
 def with_spellings(

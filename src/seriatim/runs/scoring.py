@@ -7,9 +7,11 @@ import numpy as np
 
 from ..config import Config
 from ..core.errors import MalformedError, UnknownNameError, check_text, iterate_items
+from ..counting.ngram import NGram
 from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
+from ..data.pairs import encode_side
 from ..data.pipes import chunks
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
@@ -56,20 +58,34 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
 
     # A line of a running text ends with its line end, and a line that is a text of its own with the boundary.
     end = tokenizer.encode_continued("\n") if config.data.unit == "stream" else np.array([END])
-    ids = [np.concatenate([tokenizer.encode(text), end]).astype(np.int64) for text in texts]
-    sizes = np.array([len(tokens) for tokens in ids])
+    side = encode_side(texts, tokenizer)
+    sizes = side.lengths + len(end)
+
+    # No n-gram crosses a boundary: with one before and after each line, all lines are looked up together.
+    if isinstance(model, NGram):
+        after = np.repeat(side.starts + side.lengths, len(end) + 1)
+        ids = np.insert(side.ids, after, np.tile(np.append(end, END), len(sizes)))
+        each = model.text_losses(np.append(END, ids))[1:]
+        between = (sizes + 1).cumsum() - 1
+        each[between] = 0.0
+        return _line_scores(-np.add.reduceat(each, between - sizes), sizes, texts)
+
     check_lengths(learned_positions(model), sizes, lambda number: f"score: item {number}")
     warn_of_long(sizes, config, name="score", items="lines")
+    ids = np.insert(side.ids, np.repeat(side.starts + side.lengths, len(end)), np.tile(end, len(sizes)))
 
     # Long lines are read in windows, between which the state is carried, so that memory is bounded.
-    batches = Batches(
-        Corpus(np.concatenate(ids), sizes.cumsum(), Statistics(), tokenizer=tokenizer), LINES_TOGETHER, WINDOW
-    )
+    corpus = Corpus(ids.astype(np.int64), sizes.cumsum(), Statistics(), tokenizer=tokenizer)
+    batches = Batches(corpus, LINES_TOGETHER, WINDOW)
     totals, state = np.zeros(len(texts)), None
     for batch in batches.read(batches.in_order()):
         inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
         losses, state = model.token_losses(inputs, targets, None if batch.fresh else state, lengths=batch.lengths)
         totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
+    return _line_scores(totals, sizes, texts)
+
+
+def _line_scores(totals: np.ndarray, sizes: np.ndarray, texts: Sequence[str]) -> list[LineScore]:
     rows = zip(totals.tolist(), sizes.tolist(), texts, strict=True)
     return [LineScore(total, size, len(text.encode())) for total, size, text in rows]
 

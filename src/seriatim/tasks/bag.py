@@ -14,6 +14,7 @@ from ..config import Config, Positive, Section
 from ..core.errors import SizeError
 from ..core.json_object import JsonObject
 from ..counting.bag import Bag, count_features, fit_softmax
+from ..counting.compiled_bag import compiled_bag
 from ..data.vocabulary import Vocabulary
 from ..storage.weights import save_tensors
 from .classify import LabelEvaluator, LabelPredictor
@@ -24,8 +25,9 @@ from .task import Fitted, Fitter, Task, TaskKind
 
 MAX_BYTES, MIN_FEATURES = 1 << 26, 1000
 """Size of the weights, for which rare n-grams are left out; and the number of n-grams that a model needs."""
-MAX_CHARACTERS = 1 << 25
-"""Characters of training texts that are read; of more, a random part of the texts."""
+CHARACTERS, MAX_CHARACTERS, MAX_WORDS = 5, 1 << 25, 1 << 28
+"""Longest n-grams of characters; the characters of training texts up to which these are counted by default; and those
+that are read if only words are counted, in compiled code. Of more characters, a random part of the texts is read."""
 MAX_LOGITS = 1 << 28
 """Largest number of training texts times labels."""
 FEW_TEXTS = 1000
@@ -37,8 +39,9 @@ class Options(Section):
 
     word_ngrams: Annotated[int, Field(ge=0, le=5, strict=True)] = 2
     """Largest number of words of an n-gram; 0 for none."""
-    character_ngrams: Annotated[int, Field(ge=0, le=10, strict=True)] = 5
-    """Largest number of characters of an n-gram within a word, the spaces around it included; 0 for none."""
+    character_ngrams: Annotated[int, Field(ge=0, le=10, strict=True)] | None = None
+    """Largest number of characters of an n-gram within a word, the spaces around it included; 0 for none. The default
+    is 5, and 0 if the training texts have more than 33 million characters together."""
     min_texts: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
     """Leave out n-grams of fewer training texts; by default 2, and 1 if there are fewer than 1,000 texts."""
     strength: Positive | None = None
@@ -57,14 +60,16 @@ class BagBuilder(FittedBuilder):
 
     def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> Bag:
         """Read the n-grams and their weights."""
-        longest = (self.options.word_ngrams, self.options.character_ngrams)
+        characters = self.options.character_ngrams
+        longest = (self.options.word_ngrams, CHARACTERS if characters is None else characters)
         return Bag.from_tensors(tensors, longest, len(vocabulary.labels))
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
         assert isinstance(model, Bag)
         options, table = self.options, model.table
-        longest = f"{options.word_ngrams} words, {options.character_ngrams} characters"
+        characters = table.longest[1] if len(table.characters) else 0
+        longest = f"{options.word_ngrams} words, {characters} characters"
         strength = options.strength or 5 * len(model.bias) ** 0.5
         return [
             ("model", f"softmax regression on n-grams of up to {longest}"),
@@ -99,12 +104,12 @@ class BagFitting(Fitter[Documents]):
     def fit(self, train: Documents, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Count n-grams, fit their weights, and write both."""
         options, training = self.options, self.config.training
-        texts, labels = self.chosen(train)
+        texts, labels, characters = self.chosen(train)
         classes = len(vocabulary.labels)
         table, features = count_features(
             texts,
             words=options.word_ngrams,
-            characters=range(2, options.character_ngrams + 1),
+            characters=characters,
             min_texts=options.min_texts or (1 if len(texts) < FEW_TEXTS else 2),
             max_features=max_features(classes),
         )
@@ -123,20 +128,26 @@ class BagFitting(Fitter[Documents]):
         save_tensors(Bag(table, fitted.weights, fitted.bias).tensors(), weights, metadata)
         return Fitted(int(train.texts.lengths.sum()), fitted.ended)
 
-    def chosen(self, train: Documents) -> tuple[Sequence[str], np.ndarray]:
-        """Return the training texts and their labels, or a random part of them if they are too long together."""
+    def chosen(self, train: Documents) -> tuple[Sequence[str], np.ndarray, int]:
+        """Return the training texts, their labels, and the longest n-grams of characters.
+
+        Of texts that are too long together, these are a random part of them.
+        """
         assert train.strings is not None
-        sizes = np.array([len(text) for text in train.strings])
-        if sizes.sum() <= MAX_CHARACTERS:
-            return train.strings, train.labels
+        sizes, characters = np.array([len(text) for text in train.strings]), self.options.character_ngrams
+        if characters is None:
+            characters = CHARACTERS if sizes.sum() <= MAX_CHARACTERS else 0
+        most = MAX_CHARACTERS if characters > 1 or compiled_bag() is None else MAX_WORDS
+        if sizes.sum() <= most:
+            return train.strings, train.labels, characters
         order = np.random.default_rng(self.config.training.seed).permutation(len(sizes))
-        rows = np.sort(order[: max(1, int(np.searchsorted(sizes[order].cumsum(), MAX_CHARACTERS)))])
+        rows = np.sort(order[: max(1, int(np.searchsorted(sizes[order].cumsum(), most)))])
         warnings.warn(
-            f"{self.config.data.train}: more than {MAX_CHARACTERS:,} characters; bag is trained on {len(rows):,} of "
+            f"{self.config.data.train}: more than {most:,} characters; bag is trained on {len(rows):,} of "
             f"the {len(sizes):,} texts, drawn at random",
             stacklevel=2,
         )
-        return [train.strings[row] for row in rows.tolist()], train.labels[rows]
+        return [train.strings[row] for row in rows.tolist()], train.labels[rows], characters
 
 
 def max_features(labels: int) -> int:

@@ -234,9 +234,11 @@ class Subset(NamedTuple):
             yield from rows
             return
         first: dict[object, str] = {}  # the content of the first row of each label
+        bound = _bound(self.fraction)
         for row in rows:
-            is_first = label is not None and first.setdefault(label(row), content(row)) == content(row)
-            if (not is_first and is_held_out(content(row), self.fraction)) == self.held_out:
+            text = content(row)
+            is_first = label is not None and first.setdefault(label(row), text) == text
+            if (not is_first and _digest(text.encode("utf-8", "surrogatepass")) < bound) == self.held_out:
                 yield row
 
 

@@ -19,7 +19,7 @@ from ..core.errors import EmptyError, MismatchError
 from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
 from ..data.pairs import Side, encode_side
-from ..data.repairs import Repairs
+from ..data.repairs import Repairs, kept_rows
 from ..data.sources import LABELLED_SUFFIXES
 from ..data.tables import Labelled, read_labelled, with_spellings
 from ..data.text import Source
@@ -220,7 +220,9 @@ class LabelledTextReader(LabelledReader[Documents]):
             raise EmptyError(f"{rows[0].name}: all texts have the label {labels[0]!r}; give data of several labels")
         tokenizers = {"tokenizer": fit_tokenizer(self.config.tokenizer, (row.text for row in rows))}
         if self.config.tokenizer.kind == "word":
-            words = {word for row in rows for word in tokenizers["tokenizer"].prepare(row.text).split()}
+            words = set(
+                itertools.chain.from_iterable(tokenizers["tokenizer"].prepare(row.text).split() for row in rows)
+            )
             tokenizers["characters"] = fit_tokenizer(TokenizerConfig(kind="char"), sorted(words))
         return Vocabulary(tokenizers, labels)
 
@@ -253,7 +255,13 @@ class LabelledTextReader(LabelledReader[Documents]):
         """Read the rows of a subset and of the rest."""
         data, wanted = self.config.data, file_format or self.config.data.format
         sources = self.files.sources(subset.source, subset.split, wanted)
-        return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+
+        def read(repairs: Repairs) -> Iterator[Labelled]:
+            return read_labelled(sources, file_format=wanted, text=data.text, label=data.label, repairs=repairs)
+
+        if any(source.is_live for source in sources):
+            return read(repairs)
+        return kept_rows((subset.source, subset.split, wanted, data.text, data.label), read, repairs)
 
     def texts(self, source: str, split: str, file_format: str | None = None) -> list[Iterable[str]]:
         """Return the texts as they are written."""

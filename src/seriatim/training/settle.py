@@ -26,7 +26,7 @@ from ..config import BATCH_SIZE, Config, Training
 from ..core.errors import InputError, NotSupportedError, RangeError, RequiredError
 from ..core.json_object import JsonObject
 from ..data.corpus import Corpus
-from ..data.repairs import DataWarning, Repairs
+from ..data.repairs import DataWarning, Repairs, rows_kept
 from ..data.vocabulary import Vocabulary
 from ..storage.files import read_json
 from ..tasks import open_task, with_defaults
@@ -106,6 +106,7 @@ class Settled:
             self.initial.copy_to(model, self.config, self.vocabulary)
 
 
+@rows_kept()
 def settle(given: Config, device: torch.device, written: Path | None = None) -> Settled:
     """Decide every open value of a new training, and read its data.
 

@@ -1,0 +1,72 @@
+"""The compiled code of a bag of n-grams (`compiler/cpp/bag.h`), and the n-grams of texts that it counts."""
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..compiler.cpp.toolchain import library
+from .sparse_features import P, SparseRows, mix, read_characters
+
+TEXTS_READ = 1 << 14
+"""Texts whose characters are in memory together."""
+
+
+@functools.cache
+def compiled_bag() -> ctypes.CDLL | None:
+    """Return the compiled functions, or None if nothing can be compiled."""
+    functions = library('#include "bag.h"\n')
+    if functions is not None:
+        pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+        functions.counts_new.restype = pointer
+        functions.counts_free.argtypes = [pointer]
+        functions.counts_add.argtypes = [pointer, pointer, pointer, count, pointer, pointer, number, number]
+        functions.counts_size.argtypes, functions.counts_size.restype = [pointer, number], count
+        functions.counts_keys.argtypes = [pointer, number, pointer, pointer]
+        functions.counts_rows.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer]
+        functions.counts_rows.restype = count
+        functions.ascend.argtypes, functions.ascend.restype = (
+            [*[pointer] * 6, count, count, *[pointer] * 3],
+            ctypes.c_double,
+        )
+    return functions
+
+
+def address(values: np.ndarray) -> int:
+    """Return where the values of an array begin, which must be stored one after another."""
+    assert values.flags.c_contiguous
+    return values.ctypes.data
+
+
+class CompiledCounts:
+    """N-grams of texts, looked up in a hash table text by text.
+
+    ``keys`` and ``frequency`` are the n-grams of words and of characters, and in how many texts each occurs.
+    """
+
+    def __init__(self, functions: ctypes.CDLL, texts: Sequence[str], words: int, characters: int) -> None:
+        self.functions, self.texts, self.counts = functions, len(texts), functions.counts_new()
+        for start in range(0, len(texts), TEXTS_READ):
+            points, ends, classes = read_characters(texts[start : start + TEXTS_READ])
+            codes = mix(np.arange(len(classes), dtype=np.uint64) + P)
+            read, tables = map(address, (points, ends)), map(address, (codes, classes))
+            functions.counts_add(self.counts, *read, len(ends), *tables, words, characters)
+        sizes = [functions.counts_size(self.counts, kind) for kind in (0, 1)]
+        self.keys = [np.empty(size, np.uint64) for size in sizes]
+        self.frequency = [np.empty(size, np.int64) for size in sizes]
+        for kind, arrays in enumerate(zip(self.keys, self.frequency, strict=True)):
+            functions.counts_keys(self.counts, kind, *map(address, arrays))
+
+    def features(self, columns: np.ndarray, scales: np.ndarray, num_words: int) -> SparseRows:
+        """Return the features of the texts; ``columns`` has the column of each n-gram, −1 for those left out."""
+        offsets = np.empty(self.texts + 1, np.int32)
+        given = (self.counts, address(columns), address(scales), num_words, address(offsets))
+        size = self.functions.counts_rows(*given, None, None)
+        found, values = np.empty(size, np.int32), np.empty(size, np.float32)
+        self.functions.counts_rows(*given, address(found), address(values))
+        return SparseRows(torch.from_numpy(found), torch.from_numpy(offsets), torch.from_numpy(values), len(scales))
+
+    def __del__(self) -> None:
+        self.functions.counts_free(self.counts)
