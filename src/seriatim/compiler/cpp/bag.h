@@ -1,4 +1,4 @@
-// The n-grams of texts, counted text by text, and stochastic gradient descent of a softmax on such features.
+// The n-grams of texts, counted text by text, and dual coordinate ascent for a softmax on such features.
 //
 // The same values as `find_ngrams` of counting/sparse_features.py, which operates on whole arrays and sorts them; here
 // every n-gram is looked up in a hash table while its text is in the cache.
@@ -9,6 +9,7 @@
 #include <vector>
 
 static const uint64_t P = 0x9E3779B97F4A7C15ull;
+static const uint64_t AT_BEGINNING = 0x2545F4914F6CDD1Dull, AT_END = 0x5851F42D4C957F2Dull;
 enum { SPACE, IN_WORD, ALONE, JOINING };
 
 static inline uint64_t mix(uint64_t value) {
@@ -79,7 +80,7 @@ void counts_free(Counts* found) { delete found; }
 // code and the class; the longest n-grams of words and of characters.
 void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int64_t texts, const uint64_t* codes,
                 const int8_t* classes, int words, int characters) {
-  std::vector<uint64_t> single, keys, code;
+  std::vector<uint64_t> single, keys, edges, code;
   std::vector<int8_t> kind;
   int64_t start = 0;
   for (int64_t t = 0; t < texts; ++t) {
@@ -94,7 +95,8 @@ void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int6
       }
     }
 
-    // Words, and then n-grams that each extend a shorter one by a word.
+    // Words, and then n-grams that each extend a shorter one by a word. The first and the last of each length count a
+    // second time as such.
     for (int64_t i = 0; words && i < size;) {
       if (kind[i] == SPACE) { ++i; continue; }
       uint64_t sum = 0, power = P;
@@ -103,12 +105,15 @@ void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int6
       while (here == IN_WORD && kind[i] == IN_WORD);
       single.push_back(mix(sum));
     }
-    keys = single;
-    for (size_t n = 1, before = 0; n < size_t(words) && n < single.size(); ++n) {
-      const size_t last = keys.size();
-      for (size_t i = 0; i + n < single.size(); ++i) keys.push_back(mix(keys[before + i] * P + single[i + n]));
-      before = last;
+    keys = single, edges.clear();
+    for (size_t n = 1, first = 0; n <= size_t(words) && n <= single.size(); ++n) {
+      const size_t next = keys.size();
+      edges.push_back(mix(keys[first] + AT_BEGINNING)), edges.push_back(mix(keys[next - 1] + AT_END));
+      for (size_t i = 0; n < size_t(words) && i + n < single.size(); ++i)
+        keys.push_back(mix(keys[first + i] * P + single[i + n]));
+      first = next;
     }
+    keys.insert(keys.end(), edges.begin(), edges.end());
     found->add(0, keys);
 
     // N-grams of characters, which have spaces at their ends only.
