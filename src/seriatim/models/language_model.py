@@ -27,6 +27,7 @@ from ..core.state import OutputsAndState, State
 from ..recurrence.fast_path import run_step
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
 from .cross_entropy import summed_loss, token_losses
+from .sampled_softmax import TokenSampler, sampled_loss
 from .scheduled_sampling import sampled_features
 
 
@@ -154,13 +155,15 @@ class LanguageModel(TextModel, TokenPredictor):
         *,
         lengths: Tensor | None = None,
         own_predictions: float = 0.0,
+        sampler: TokenSampler | None = None,
     ) -> OutputsAndState:
         """Return the sum of −log P(target) over the valid positions, in nats, with its gradient; and the state.
 
         ``targets`` are the tokens after ``tokens``, both ids ``(batch, time)``; other arguments as in `forward`.
         ``own_predictions`` is the probability that a step after the first reads the model's most probable token instead
         of the true one (scheduled sampling); 0 is teacher forcing, which runs all steps at once. The penalties of
-        ``regularization`` are contributed to the loss of training (see `seriatim.core.auxiliary_losses`).
+        ``regularization`` are contributed to the loss of training (see `seriatim.core.auxiliary_losses`), in which
+        ``sampler``, if given, estimates the softmax.
         """
         lengths = check_lengths(lengths, *tokens.shape)
         if own_predictions and tokens.numel():
@@ -172,6 +175,8 @@ class LanguageModel(TextModel, TokenPredictor):
             if self.training:
                 self.regularization.penalize(outputs, hidden, lengths)
         hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
+        if self.training and sampler is not None:
+            return sampled_loss(hidden, self.output.weight, self.output.bias, targets, sampler), state
         return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..config import BATCH_SIZE, Config, Section, Training, resolve
 from ..core.errors import InputError
+from ..core.json_object import JsonObject
 from ..data.sources import builtin_task, builtin_tokens
 from ..layers import REGISTRY, find, options_of, split_names
 from ..layers.outside_code import stacks_of
@@ -36,6 +37,22 @@ Options = TypeVar("Options", bound=Section)
 
 
 # Defaults that need no data
+
+
+def fill(config: Config, values: JsonObject) -> Config:
+    """Return the configuration with values for those fields that are open, by dotted name.
+
+    A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
+    """
+    return config.replaced({name: value for name, value in values.items() if _is_open(config, name)})
+
+
+def _is_open(config: Config, name: str) -> bool:
+    section, _, key = name.rpartition(".")
+    if section == "model.options":
+        return config.model.options.get(key) is None
+    fields = getattr(config, section)
+    return getattr(fields, key) is None or key not in fields.model_fields_set
 
 
 def with_model(config: Config, **fields: object) -> Config:

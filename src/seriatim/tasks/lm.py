@@ -1,10 +1,12 @@
 """Language modelling: P(w₁…w_T) = Π P(w_t | w_<t), over one running text or over lines."""
 
+import contextlib
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import SkipValidation, ValidationInfo, field_validator
+from pydantic import Field, SkipValidation, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from ..config import BATCH_SIZE, Config, Rate, Section, Training, read_settings
@@ -20,12 +22,22 @@ from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metric
 from ..evaluation.text_sample import sample_text
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
-from ..models.base_models import TextModel, drop_words
+from ..models.base_models import UNKNOWN_TOKEN, TextModel, drop_words
 from ..models.language_model import Regularization
 from ..models.mixture import Mixture, fit_weights
+from ..models.sampled_softmax import TokenSampler
 from ..models.scheduled_sampling import ScheduledSampling
-from .defaults import like_initial, planned_passes, split_options, text_dropout, with_kind, with_model
-from .model_size import size_of
+from .defaults import (
+    default_rate,
+    fill,
+    like_initial,
+    planned_passes,
+    split_options,
+    text_dropout,
+    with_kind,
+    with_model,
+)
+from .model_size import count_parameters, size_of
 from .names import TASK_SUMMARIES
 from .task import Evaluator, ModelBuilder, Objective, Task, TaskKind
 from .text import CorpusReader
@@ -33,11 +45,17 @@ from .text_explainer import explain_language_model
 
 STREAM_WINDOW = 512
 """Default number of inputs that attention reads in a running text."""
+LARGE_VOCABULARY, SAMPLED_TOKENS = 4096, 1024
+"""Number of tokens from which the softmax is estimated while training, and the number that it is estimated from."""
+SMALL_BATCH, SHORT_SEQUENCE, SMALL_RATE = 16, 32, 2e-3
+"""Batches, sequences of a stream and the largest learning rate of a model with a large vocabulary."""
 
 
 class Options(Regularization, ScheduledSampling):
     """The options of a language model besides those of its layer: scheduled sampling and regularization."""
 
+    sampled_softmax: Annotated[int, Field(ge=0, strict=True)] | None = None
+    """Estimate the softmax from so many tokens in training, half of them frequent ones and half drawn; 0 for all."""
     word_dropout: Rate = 0.8
     """Rate at which a token that occurs once in the training text is replaced by the unknown token while training, so
     that the model learns where unknown tokens occur; only if the training text itself has no unknown tokens."""
@@ -79,25 +97,49 @@ def with_window(config: Config) -> Config:
 
 
 def data_defaults(config: Config, train: Corpus) -> JsonObject:
-    """Return batches that a short stream can fill, and dropout for a model that is large beside its text.
+    """Return what suits a large vocabulary, batches that a short stream can fill, and dropout for a small text.
 
     Raises:
         InputError: the tokenizer is that of a masked language model. No model could be built to count its parameters.
     """
     if train.tokenizer is not None and train.tokenizer.frames:
         raise MismatchError("training.init: a masked language model has no token that ends a line; train mlm from it")
-    fields = _batches_of_stream(config.training, len(train.ids)) if config.data.unit != "line" else {}
+    fields = _for_large_vocabulary(config, train)
+    if config.data.unit != "line":
+        fields |= _batches_of_stream(fill(config, fields).training, len(train.ids))
     if config.model.dropout is not None or train.tokenizer is None:
         return fields
 
     # How often the budget lets the model read the text decides whether it could learn it by heart.
-    training, tokens = config.training, len(train.ids)
-    length = fields.get("training.sequence_length", training.sequence_length)
-    batch_size = fields.get("training.batch_size", training.batch_size or BATCH_SIZE)
-    row = length if train.ends is None else tokens / max(1, len(train.ends))
-    passes = planned_passes(training, tokens, round(batch_size * training.accumulate * row))
-    parameters = size_of(LanguageModelBuilder(config), Vocabulary({"tokenizer": train.tokenizer})).parameters
-    return fields | {"model.dropout": text_dropout(parameters, tokens, passes)}
+    settled, tokens = fill(config, fields), len(train.ids)
+    training = settled.training
+    row = training.sequence_length if train.ends is None else tokens / max(1, len(train.ends))
+    step = round((training.batch_size or BATCH_SIZE) * training.accumulate * row)
+    parameters = size_of(LanguageModelBuilder(settled), Vocabulary({"tokenizer": train.tokenizer})).parameters
+    return fields | {"model.dropout": text_dropout(parameters, tokens, planned_passes(training, tokens, step))}
+
+
+def _for_large_vocabulary(config: Config, train: Corpus) -> JsonObject:
+    """Return tied weights, a softmax that is estimated, and many small steps where most parameters are those of tokens.
+
+    Only a few tokens of a step have a gradient of their own, so that steps of fewer tokens cost little precision.
+    """
+    tokenizer, model = train.tokenizer, config.model
+    if tokenizer is None or tokenizer.vocabulary_size < LARGE_VOCABULARY:
+        return {}
+    fields: JsonObject = {"model.options.sampled_softmax": SAMPLED_TOKENS}
+    fields |= {
+        "training.batch_size": SMALL_BATCH,
+        "training.learning_rate": min(SMALL_RATE, default_rate(config, SMALL_RATE)),
+    }
+    if config.data.unit != "line":
+        fields["training.sequence_length"] = SHORT_SEQUENCE
+    if not {"tie_weights", "embedding_size"} & model.model_fields_set and model.options.get("vectors") is None:
+        tied = {"model.tie_weights": True, "model.embedding_size": model.hidden_size}
+        with contextlib.suppress(ValueError):  # the outputs of the layer may have another width
+            count_parameters(LanguageModelBuilder(config.replaced(tied)), Vocabulary({"tokenizer": tokenizer}))
+            fields |= tied
+    return fields
 
 
 def _batches_of_stream(training: Training, tokens: int) -> JsonObject:
@@ -142,10 +184,19 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
         # Some steps read the model's own predictions, which are known one step later.
         self.by_steps = bool(self.options.scheduled_sampling)
         self.batch_size = config.training.batch_size or BATCH_SIZE
+        self.sampler: TokenSampler | None = None
 
     def batches(self, data: Corpus) -> Batches:
         """Return windows of ``training.sequence_length`` tokens, which know the tokens that occur once."""
-        return Batches(data, self.batch_size, self.config.training.sequence_length, rare=data.seen_once())
+        rare = data.seen_once()
+        if data.tokenizer is not None and (size := self.options.sampled_softmax or 0):
+            counts = data.counts(data.tokenizer.vocabulary_size).astype(np.float64)
+            if rare is not None:
+                dropped = self.options.word_dropout * rare
+                counts[UNKNOWN_TOKEN] += dropped.sum()  # which occur once
+                counts -= dropped
+            self.sampler = TokenSampler(counts, size) if size < len(counts) else None
+        return Batches(data, self.batch_size, self.config.training.sequence_length, rare=rare)
 
     def name_batch(self, batch: Batch) -> str:
         """Return which lines are in a batch; for a running text, which tokens of each of its streams."""
@@ -163,7 +214,8 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel]):
         tokens = to_device(drop_words(tokens, batch.rare, rate), model.device)
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         own = self.options.own_predictions(progress)
-        return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=own)
+        sampler = self.sampler
+        return model.loss(inputs, targets, state, lengths=batch.lengths, own_predictions=own, sampler=sampler)
 
     def carried_state(self, model: LanguageModel) -> State:
         """Return a state of one sequence."""

@@ -31,7 +31,7 @@ from ..data.vocabulary import Vocabulary
 from ..storage.files import read_json
 from ..tasks import open_task, with_defaults
 from ..tasks.data_files import NOTHING, fraction_of
-from ..tasks.defaults import default_rate, has_budget
+from ..tasks.defaults import default_rate, fill, has_budget
 from ..tasks.task import Task, TaskData
 from .hardware import choose_precision
 from .initial import Initial, open_initial, set_to_zero
@@ -247,25 +247,9 @@ def by_dotted_name(config: Config) -> dict[str, object]:
     return flat | {f"model.options.{key}": value for key, value in options.items()}
 
 
-def fill(config: Config, values: JsonObject) -> Config:
-    """Return the configuration with values for those fields that are open, by dotted name.
-
-    A field is open if it is None, or if nobody has given or decided it, so that it has its usual value.
-    """
-    return config.replaced({name: value for name, value in values.items() if _is_open(config, name)})
-
-
 def with_data_defaults(config: Config, train: TaskData) -> Config:
     """Return the configuration with the values that depend on the amount of data."""
     return fill(config, {**USUAL, **open_task(config).kind.data_defaults(config, train)})
-
-
-def _is_open(config: Config, name: str) -> bool:
-    section, _, key = name.rpartition(".")
-    if section == "model.options":
-        return config.model.options.get(key) is None
-    fields = getattr(config, section)
-    return getattr(fields, key) is None or key not in fields.model_fields_set
 
 
 def with_tokenizer_of(initial: Initial, config: Config) -> Config:
