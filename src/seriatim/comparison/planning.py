@@ -38,7 +38,7 @@ from ..tasks import (
     open_task,
     shared_options,
 )
-from ..tasks.defaults import default_rate
+from ..tasks.defaults import default_rate, fill
 from ..tasks.model_size import count_parameters
 from ..tasks.task import Evaluator, Task, TaskData
 from ..training.finish import refuse_long
@@ -64,6 +64,8 @@ VALIDATE_TOKENS, VALIDATE_FRACTION = 10_000, 0.05
 """Tokens of a text that every row validates on while it is trained, and the fraction of a budget of tokens that is, at
 most: so few that a row can validate often enough for a curve."""
 MAX_SEEDS, MAX_TRIALS = 100, 100
+SHARED = ("model.tie_weights", "training.sequence_length")
+"""Values that follow the data, and are decided once for all rows."""
 
 
 @dataclass(frozen=True)
@@ -360,6 +362,9 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     plan.described = task.reader.describe(train)
     rows = plan.layers if layers is None else layers
     warn_of_overlap(task, train, valid)
+    if layers is None and task.objective is not None:
+        fields = task.kind.data_defaults(plan.base, train)
+        plan.base = fill(plan.base, {name: fields[name] for name in SHARED if name in fields})
     if BASELINE in plan.automatic and plan.baseline in rows:
         _check_baseline(plan, train, valid)
     rows = [row for row in rows if row in plan.layers]

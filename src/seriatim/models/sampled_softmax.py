@@ -48,8 +48,8 @@ class TokenSampler:
 def sampled_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, sampler: TokenSampler) -> Tensor:
     """Return the estimated sum of −log P(target), in nats; see `cross_entropy.summed_loss` for the other arguments."""
     ids, log_expected = sampler.draw(hidden.device)
-    logits = F.linear(hidden, F.embedding(ids, weight)).float() - log_expected  # (positions, size)
-    of_target = (hidden * F.embedding(targets, weight)).sum(1).float()
+    logits = F.linear(hidden, F.embedding(ids, weight)).to(weight.dtype) - log_expected  # (positions, size)
+    of_target = (hidden * F.embedding(targets, weight)).sum(1).to(weight.dtype)
     if bias is not None:
         logits, of_target = logits + bias[ids], of_target + bias[targets]
     others = logits.masked_fill(ids == targets.unsqueeze(1), -torch.inf).logsumexp(1)
