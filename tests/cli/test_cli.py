@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,16 @@ def test_train_evaluate_generate_resume(capsys, texts, tmp_path: Path) -> None:
     assert code == 0
     assert "resuming at step 12" in errors
     assert json.loads(Path(out, "summary.json").read_text())["steps"] == 20
+
+
+def test_a_run_behind_its_baseline_names_the_command_that_answers_with_both(capsys, texts, tmp_path: Path) -> None:
+    files = ("--data", texts["train"], "--valid", texts["valid"])
+    _, _, errors = call(capsys, "train", "lm", *files, "--steps", "1", "--out", str(tmp_path / "run"))
+    (command,) = [line.partition("both: seriatim ")[2] for line in errors.splitlines() if line.startswith("both: ")]
+    code, _, _ = call(capsys, *shlex.split(command))
+    (written,) = [folder for folder in tmp_path.iterdir() if folder.name != "run"]
+    assert code == 0
+    assert yaml.safe_load((written / "config.yaml").read_text())["training"]["baseline_weight"] > 0
 
 
 def test_a_configuration_file_and_what_overrides_it(capsys, texts, tmp_path: Path) -> None:

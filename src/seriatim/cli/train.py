@@ -32,6 +32,7 @@ def train(options: argparse.Namespace) -> None:
         warnings.simplefilter("ignore")  # the leader gives the same warnings
     from ..runs.train import resume
     from ..runs.train import train as start
+    from ..tasks.beside_baseline import ADVICE
     from ..training.reporting import Reporter
     from .console import ConsoleReporter
 
@@ -55,6 +56,9 @@ def train(options: argparse.Namespace) -> None:
             )
         if isinstance(reporter, ConsoleReporter):
             reporter.say(f"next: {run.task.kind.usage.format(run=shlex.quote(str(run.path)))}")
+            if ADVICE in run.summary.get("baseline", {}).get("simple", {}).get("verdict", ""):
+                config, other = (shlex.quote(f"{run.path}{end}") for end in ("/config.yaml", "-with-baseline"))
+                reporter.say(f"both: seriatim train --config {config} --training.baseline_weight auto --out {other}")
     finally:
         reporter.close()
 
