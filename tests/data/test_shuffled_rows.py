@@ -28,7 +28,26 @@ def test_groups_are_those_of_the_definition(lengths: list[int], size: int, seed:
     assert [group.tolist() for group in found] == [group.tolist() for group in expected]
     assert [group.tolist() for group in found[1:]] == [group.tolist() for group in expected[1:]]
     longest = [max(lengths[row] for row in group) for group in expected]
-    assert sorted(np.concatenate(list(found.longest())).tolist()) == sorted(longest)
+    assert sorted(np.concatenate([np.zeros(0), *found.longest()]).tolist()) == sorted(longest)
+
+
+@given(st.lists(st.integers(1, 99), max_size=200), st.integers(1, 7), st.integers(0, 99))
+def test_groups_by_tokens_have_every_row_once(lengths: list[int], size: int, seed: int) -> None:
+    groups = list(ShuffledGroups(np.array(lengths, dtype=np.int32), size, seed, 0, by_tokens=True))
+    found = ShuffledGroups(np.array(lengths, dtype=np.int32), size, seed, 0, by_tokens=True)
+    assert len(groups) == -(-len(lengths) // size)
+    assert all(len(group) for group in groups)
+    assert sorted(row for group in groups for row in group.tolist()) == list(range(len(lengths)))
+    longest = [max(lengths[row] for row in group) for group in groups]
+    assert sorted(np.concatenate([np.zeros(0), *found.longest()]).tolist()) == sorted(longest)
+
+
+def test_groups_by_tokens_are_as_large_as_their_longest_row_allows() -> None:
+    """Those of one pool differ by less than one row."""
+    lengths = np.random.default_rng(1).integers(1, 60, POOL * 16)
+    tokens = [int(lengths[group].sum()) for group in ShuffledGroups(lengths, 16, 1, 0, by_tokens=True)]
+    assert len(tokens) == POOL
+    assert max(tokens) - min(tokens) < 2 * lengths.max()
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 7))

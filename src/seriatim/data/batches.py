@@ -105,10 +105,13 @@ class Batches:
         return np.asarray(self.ends[rows] - self.lengths[rows])
 
     def shuffled(self, seed: int, epoch: int) -> Sequence[np.ndarray]:
-        """Return groups of rows for training: a stream in order; lines shuffled and then grouped by length."""
+        """Return groups of rows for training: a stream in order; lines shuffled and then grouped by length.
+
+        Groups of lines have about as many tokens, so that every token counts as much in the mean loss of its step.
+        """
         if self.corpus.ends is None:
             return [np.arange(self.batch_size)]
-        return ShuffledGroups(self.lengths, self.batch_size, seed, epoch)
+        return ShuffledGroups(self.lengths, self.batch_size, seed, epoch, by_tokens=True)
 
     def in_order(self) -> list[np.ndarray]:
         """Return groups of rows for evaluation: a stream in order; lines sorted by length."""
@@ -256,13 +259,14 @@ class ShuffledGroups(Sequence[np.ndarray]):
 
     Args:
         lengths: the length of each row ``(rows,)``.
-        size: the number of rows of a group.
+        size: the number of rows of a group, on average if ``by_tokens``.
         seed: with ``epoch``, decides the order.
         epoch: see ``seed``.
+        by_tokens: give the groups that are sorted together the same sum of lengths instead of the same number of rows.
     """
 
-    def __init__(self, lengths: np.ndarray, size: int, seed: int, epoch: int) -> None:
-        self.lengths, self.size = lengths, size
+    def __init__(self, lengths: np.ndarray, size: int, seed: int, epoch: int, *, by_tokens: bool = False) -> None:
+        self.lengths, self.size, self.by_tokens = lengths, size, by_tokens
         generator = np.random.default_rng([seed, epoch])
         self.order = _shuffled(generator, len(lengths))
         self.slots = _shuffled(generator, -(-len(lengths) // size))
@@ -282,8 +286,9 @@ class ShuffledGroups(Sequence[np.ndarray]):
             return [self[i] for i in range(*index.indices(len(self)))]
         pool, slot = divmod(int(self.slots[index]), POOL)
         rows = self.order[pool * POOL * self.size : (pool + 1) * POOL * self.size]
-        by_length = np.argsort(self.lengths[rows], kind="stable")
-        return rows[by_length[slot * self.size : (slot + 1) * self.size]].astype(np.int64)
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        ends = self._ends(self.lengths[rows][None])[0]
+        return rows[ends[slot - 1] if slot else 0 : ends[slot]].astype(np.int64)
 
     def longest(self) -> Iterator[np.ndarray]:
         """Iterate over the lengths of the longest rows of the groups ``(groups,)``, many at a time, in any order."""
@@ -291,12 +296,28 @@ class ShuffledGroups(Sequence[np.ndarray]):
         full_pools = len(self.order) // step
         for start in range(0, full_pools, POOLS_TOGETHER):
             rows = self.order[start * step : min(full_pools, start + POOLS_TOGETHER) * step]
-            lengths = np.sort(self.lengths[rows].reshape(-1, step), axis=1)
-            yield lengths[:, self.size - 1 :: self.size].ravel()
-        lengths = np.sort(self.lengths[self.order[full_pools * step :]])
-        yield lengths[self.size - 1 :: self.size]
-        if len(lengths) % self.size:
-            yield lengths[-1:]
+            yield self._longest(self.lengths[rows].reshape(-1, step))
+        if len(self.order) % step:
+            yield self._longest(self.lengths[self.order[full_pools * step :]][None])
+
+    def _longest(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the length of the longest row of each group, given those of the rows of some pools (pools, rows)."""
+        lengths = np.sort(lengths, axis=1)
+        return np.take_along_axis(lengths, self._ends(lengths) - 1, axis=1).ravel()
+
+    def _ends(self, lengths: np.ndarray) -> np.ndarray:
+        """Return where the groups of some pools end ``(pools, groups)``, given the sorted lengths ``(pools, rows)``."""
+        pools, rows = lengths.shape
+        groups = -(-rows // self.size)
+        if not self.by_tokens:
+            return np.broadcast_to(np.minimum(np.arange(1, groups + 1) * self.size, rows), (pools, groups))
+
+        # Each group ends where its part of all tokens does, but has one row at least, as have those after it.
+        sums = np.cumsum(lengths, axis=1, dtype=np.int64)
+        ends = np.stack([(sums * groups <= sums[:, -1:] * group).sum(1) for group in range(1, groups + 1)], axis=1)
+        least = np.arange(1, groups + 1)
+        ends = np.maximum.accumulate(np.maximum(ends, least) - least, axis=1) + least
+        return np.minimum(ends, rows - groups + least)
 
 
 def _shuffled(generator: np.random.Generator, count: int) -> np.ndarray:

@@ -47,8 +47,12 @@ STREAM_WINDOW = 512
 """Default number of inputs that attention reads in a running text."""
 LARGE_VOCABULARY, SAMPLED_TOKENS = 4096, 1024
 """Number of tokens from which the softmax is estimated while training, and the number that it is estimated from."""
-SMALL_BATCH, SHORT_SEQUENCE, SMALL_RATE = 16, 32, 2e-3
-"""Batches, sequences of a stream and the largest learning rate of a model with a large vocabulary."""
+LEARNING_RATE = 1e-2
+"""For layers that declare no other."""
+STEP_TOKENS, SHORT_SEQUENCE, SMALLER_RATE = 512, 32, 0.4
+"""Tokens of a step of a model with a large vocabulary, those of a sequence of a stream, and a factor of its rate."""
+LONG_LINE = 256
+"""Tokens of a line that are read at once, so that few windows are the ends of a few lines."""
 
 
 class Options(Regularization, ScheduledSampling):
@@ -105,7 +109,9 @@ def data_defaults(config: Config, train: Corpus) -> JsonObject:
     if train.tokenizer is not None and train.tokenizer.frames:
         raise MismatchError("training.init: a masked language model has no token that ends a line; train mlm from it")
     fields = _for_large_vocabulary(config, train)
-    if config.data.unit != "line":
+    if config.data.unit == "line":
+        fields["training.sequence_length"] = LONG_LINE
+    else:
         fields |= _batches_of_stream(fill(config, fields).training, len(train.ids))
     if config.model.dropout is not None or train.tokenizer is None:
         return fields
@@ -127,12 +133,13 @@ def _for_large_vocabulary(config: Config, train: Corpus) -> JsonObject:
     tokenizer, model = train.tokenizer, config.model
     if tokenizer is None or tokenizer.vocabulary_size < LARGE_VOCABULARY:
         return {}
+    rate = SMALLER_RATE * default_rate(config, LEARNING_RATE)
+    rows = (
+        STEP_TOKENS // SHORT_SEQUENCE if train.ends is None else round(STEP_TOKENS * len(train.ends) / len(train.ids))
+    )
     fields: JsonObject = {"model.options.sampled_softmax": SAMPLED_TOKENS}
-    fields |= {
-        "training.batch_size": SMALL_BATCH,
-        "training.learning_rate": min(SMALL_RATE, default_rate(config, SMALL_RATE)),
-    }
-    if config.data.unit != "line":
+    fields |= {"training.batch_size": max(1, rows), "training.learning_rate": round(rate, 6)}
+    if train.ends is None:
         fields["training.sequence_length"] = SHORT_SEQUENCE
     if not {"tie_weights", "embedding_size"} & model.model_fields_set and model.options.get("vectors") is None:
         tied = {"model.tie_weights": True, "model.embedding_size": model.hidden_size}
@@ -314,7 +321,7 @@ def open_task(config: Config) -> Task:
 KIND = TaskKind(
     name="lm",
     summary=TASK_SUMMARIES["lm"],
-    learning_rate=1e-2,
+    learning_rate=LEARNING_RATE,
     open=open_task,
     evaluator=TextEvaluator,
     usage="seriatim generate {run} --max-tokens 200",
