@@ -317,7 +317,8 @@ class ShuffledGroups(Sequence[np.ndarray]):
         ends = np.stack([(sums * groups <= sums[:, -1:] * group).sum(1) for group in range(1, groups + 1)], axis=1)
         least = np.arange(1, groups + 1)
         ends = np.maximum.accumulate(np.maximum(ends, least) - least, axis=1) + least
-        return np.minimum(ends, rows - groups + least)
+        bounded: np.ndarray = np.minimum(ends, rows - groups + least)
+        return bounded
 
 
 def _shuffled(generator: np.random.Generator, count: int) -> np.ndarray:
