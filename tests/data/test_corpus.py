@@ -137,7 +137,7 @@ def test_an_epoch_reads_every_token_once(lengths, batch_size: int, sequence_leng
     seen: list[int] = []
     for batch in windows:
         rows, time = batch.targets.shape
-        assert rows <= batch_size
+        assert rows <= batch_size or unit == "line"  # groups of lines have about as many tokens, not rows
         assert time <= sequence_length
         sizes = [time] * rows if batch.lengths is None else batch.lengths.tolist()
         for row, size in enumerate(sizes):

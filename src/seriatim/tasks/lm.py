@@ -27,9 +27,11 @@ from ..models.language_model import Regularization
 from ..models.mixture import Mixture, fit_weights
 from ..models.sampled_softmax import TokenSampler
 from ..models.scheduled_sampling import ScheduledSampling
+from .data_files import NOTHING
 from .defaults import (
     default_rate,
     fill,
+    has_budget,
     like_initial,
     planned_passes,
     split_options,
@@ -51,6 +53,8 @@ LEARNING_RATE = 1e-2
 """For layers that declare no other."""
 STEP_TOKENS, SHORT_SEQUENCE, SMALLER_RATE = 512, 32, 0.4
 """Tokens of a step of a model with a large vocabulary, those of a sequence of a stream, and a factor of its rate."""
+LONG_AVERAGE = 0.999
+"""Decay of the average of weights that take small steps."""
 LONG_LINE = 256
 """Tokens of a line that are read at once, so that few windows are the ends of a few lines."""
 
@@ -139,6 +143,8 @@ def _for_large_vocabulary(config: Config, train: Corpus) -> JsonObject:
     )
     fields: JsonObject = {"model.options.sampled_softmax": SAMPLED_TOKENS}
     fields |= {"training.batch_size": max(1, rows), "training.learning_rate": round(rate, 6)}
+    if not has_budget(config.training) and config.training.average_after is None and config.data.valid != NOTHING:
+        fields["training.average"] = LONG_AVERAGE
     if train.ends is None:
         fields["training.sequence_length"] = SHORT_SEQUENCE
     if not {"tie_weights", "embedding_size"} & model.model_fields_set and model.options.get("vectors") is None:
