@@ -207,6 +207,7 @@ class Buckets(Generic[AnyBatch]):
         batch_size: the number of sequences side by side; fewer if they are long.
         make: makes a batch of some rows.
         max_tokens: the largest number of tokens of a batch, with padding.
+        by_tokens: give batches of training about as many tokens instead of as many sequences.
     """
 
     def __init__(
@@ -216,12 +217,14 @@ class Buckets(Generic[AnyBatch]):
         make: Callable[[np.ndarray], AnyBatch],
         *,
         max_tokens: int = MAX_BATCH_TOKENS,
+        by_tokens: bool = False,
     ) -> None:
         self.lengths, self.batch_size, self.make, self.max_tokens = lengths, batch_size, make, max_tokens
+        self.by_tokens = by_tokens
 
     def shuffled(self, seed: int, epoch: int) -> list[np.ndarray]:
         """Return groups of rows for training."""
-        return self._bounded(ShuffledGroups(self.lengths, self.batch_size, seed, epoch))
+        return self._bounded(ShuffledGroups(self.lengths, self.batch_size, seed, epoch, by_tokens=self.by_tokens))
 
     def in_order(self) -> list[np.ndarray]:
         """Return groups of rows for evaluation, from the shortest to the longest."""

@@ -230,7 +230,8 @@ class TaggerObjective(Objective[TaggedCorpus, TaggedBatch, Tagger]):
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
         """Return batches of sentences of similar length, which know the words that occur once."""
         once = data.seen_once() if self.options.word_dropout else None
-        return Buckets(data.lengths, self.config.training.batch_size or BATCH_SIZE, lambda rows: data.batch(rows, once))
+        size = self.config.training.batch_size or BATCH_SIZE
+        return Buckets(data.lengths, size, lambda rows: data.batch(rows, once), by_tokens=True)
 
     def loss(
         self, model: Tagger, batch: TaggedBatch, state: State | None, *, progress: float = 0.0
