@@ -427,8 +427,7 @@ def default_budget(training: Training, steps_per_epoch: int, *, held_out: bool) 
     else:
         # Validations are neither so rare that the best weights are missed, nor so frequent that they take the time.
         least, most = STEPS_BETWEEN
-        parts = -(-steps_per_epoch // most)  # the last one ends with the epoch
-        between = max(least, -(-steps_per_epoch // parts))
+        between = min(most, max(least, steps_per_epoch))
         patience = max(PATIENCE, -(-PATIENT_STEPS // between))
         average = AVERAGE if training.average_after is None else 0.0
         fields = {"schedule": "constant", "average": average, "warmup_steps": WARMUP_STEPS}
