@@ -72,6 +72,23 @@ def test_changed_weights_are_packed_again() -> None:
     step_both_ways(layer, inputs, state)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_step_of_an_optimizer_changes_what_is_packed(kind: type, fused: bool) -> None:
+    torch.manual_seed(1)
+    layer = seriatim.layer("gru", 4, 5)
+    optimizer = kind(layer.parameters(), lr=0.1, fused=fused)
+    inputs, state = torch.randn(2, 3, 4), layer.initial_state(2)
+    for _ in range(3):
+        layer.train()(inputs)[0].sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            found = [layer.eval()(inputs)[0], layer.step(inputs[:, 0], state)[0]]
+            with uncompiled():
+                expected = [layer(inputs)[0], layer.step(inputs[:, 0], state)[0]]
+        torch.testing.assert_close(found, expected)
+
+
 def test_a_layer_in_training_steps_as_it_is_written() -> None:
     layer, inputs = build("gru-original"), torch.randn(2, 20, dtype=torch.float64)
     state = random_state(layer, 2)

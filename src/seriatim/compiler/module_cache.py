@@ -16,6 +16,9 @@ from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 Entry = TypeVar("Entry")
 _unchanging: ContextVar[bool] = ContextVar("unchanging", default=False)
@@ -34,6 +37,17 @@ def assume_unchanging() -> None:
     _unchanging.set(True)
 
 
+@functools.cache
+def _count_writes_of_fused_optimizers() -> None:
+    """Let fused optimizers count as writing to parameters: PyTorch does not raise the version of what they change."""
+
+    def count(optimizer: Optimizer, *_: object) -> None:
+        groups = [group["params"] for group in optimizer.param_groups if group.get("fused")]
+        increment_version([parameter for group in groups for parameter in group if parameter.grad is not None])
+
+    register_optimizer_step_post_hook(count)
+
+
 @dataclass(eq=False)
 class ModuleCache(Generic[Entry]):
     """Compiled results by module and key, at most ``max_entries`` for one module; then the oldest is dropped.
@@ -49,6 +63,7 @@ class ModuleCache(Generic[Entry]):
         """Return the results that are valid for a module as it is now."""
         record = self._records.get(module)
         if record is None:
+            _count_writes_of_fused_optimizers()
             record = self._records[module] = _Record(module, self.max_entries, self.depends_on_values)
         elif not _unchanging.get():
             record.refresh(module)

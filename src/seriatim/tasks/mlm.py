@@ -111,7 +111,7 @@ class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
             terms = max(1, round(self.options.mask_rate * int(lengths.sum())))
             return WindowBatch(rows, torch.from_numpy(data.ids(rows)), torch.from_numpy(lengths), terms)
 
-        return Buckets(data.lengths, self.config.training.batch_size or BATCH_SIZE, make)
+        return Buckets(data.lengths, self.config.training.batch_size or BATCH_SIZE, make, by_tokens=True)
 
     def loss(
         self, model: MaskedLanguageModel, batch: WindowBatch, state: State | None, *, progress: float = 0.0
