@@ -105,7 +105,7 @@ def main() -> None:
             if rows == 1 and name in ("lstm", "gru"):
                 claims.append(
                     record.compared(
-                        f"one row of {layer.upper()} {count} × {size}, {tokens:,} tokens: at least {ASKED} times as fast",
+                        f"a row of {layer.upper()} {count} × {size}, {tokens:,} tokens: at least {ASKED} times as fast",
                         rates["ours"],
                         rates.get("theirs"),
                         peer=PEER,

@@ -159,7 +159,7 @@ def save(
         figures: numbers, lists of repeated numbers, and `Figure`, in nested mappings; a ``loss`` with ``loss_low`` and
             ``loss_high`` beside it is one figure.
         tables: the figures as they are shown; the first row of each table has the headings.
-        peers: the versions of other programs; of packages, the names are enough, and those that are absent are left out.
+        peers: the versions of other programs; of packages, the names are enough, and absent ones are left out.
         notes: what a reader must know to compare: sizes, data, what is not comparable.
         draw: writes a picture to this file.
     """
