@@ -42,11 +42,14 @@ FOLDER = Path(os.environ.get("SERIATIM_RECORDS", ROOT / "benchmarks" / "records"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 MAX_LINES, MAX_CLAIMS = 600, 25
-"""Limits of RESULTS.md; its longest tables are cut first, then the claims of each record."""
+"""Limits of RESULTS.md; its longest tables are cut first, then the claims of each record, then tables of the end."""
+FEW_ROWS, FEW_CLAIMS = 4, 2
+"""To how many rows and claims of a record they are cut."""
 INTRODUCTION = """
 `python benchmarks/record.py` writes this page from the records in `benchmarks/records/`, and `make figures` measures
-them again. A ratio says how many times as good ours is as the peer in the same run; above 1, ours is better. Figures of
-different machines cannot be compared. `DATA` is a folder of corpora, which are not part of the project.
+them again. What does not fit here is in the records. A ratio says how many times as good ours is as the peer in the
+same run; above 1, ours is better. Figures of different machines cannot be compared. `DATA` is a folder of corpora,
+which are not part of the project.
 """.strip()
 STARTED = time.monotonic()
 
@@ -450,17 +453,28 @@ def results(records: Sequence[Record]) -> str:
         INTRODUCTION,
         "\n".join(claims_page(records)),
     ]
-    most, claims = 1000, 1000
-    while True:
-        groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
-        parts = [part for group in groups for part in (f"## {group[0].title}", *_section_parts(group, most, claims))]
+    groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
+    for most, claims, with_tables in _cuts(records, len(groups)):
+        parts = [
+            part
+            for i, group in enumerate(groups)
+            for part in (f"## {group[0].title}", *_section_parts(group, most if i < with_tables else 0, claims))
+        ]
         text = "\n\n".join([*lines, *parts, *_not_measured(records)]) + "\n"
-        if text.count("\n") <= MAX_LINES or claims == 0:
-            return text
-        if most:
-            most = min(most - 1, max((len(table) for one in records for table in one.tables), default=1))
-        else:
-            claims = min(claims - 1, max(len(one.claims) for one in records))
+        if text.count("\n") <= MAX_LINES:
+            break
+    return text
+
+
+def _cuts(records: Sequence[Record], groups: int) -> Iterator[tuple[int, int, int]]:
+    """Yield how many rows of a table, claims of a record, and sections with tables are shown: ever fewer."""
+    longest = max((len(table) for one in records for table in one.tables), default=0)
+    claims = max((len(one.claims) for one in records), default=0)
+    yield longest, claims, groups
+    yield from ((most, claims, groups) for most in range(longest - 1, FEW_ROWS - 1, -1))
+    yield from ((FEW_ROWS, few, groups) for few in range(claims - 1, FEW_CLAIMS - 1, -1))
+    yield from ((FEW_ROWS, FEW_CLAIMS, shown) for shown in range(groups - 1, -1, -1))
+    yield from ((FEW_ROWS, few, 0) for few in range(FEW_CLAIMS - 1, -1, -1))
 
 
 def claims_page(records: Sequence[Record]) -> list[str]:
@@ -489,7 +503,7 @@ def _not_measured(records: Sequence[Record]) -> list[str]:
 def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int = 1000) -> Iterator[str]:
     """Yield the paragraphs of a section; tables of several records that have equal headings are joined.
 
-    Only the first rows of a table are shown, and of each record the first claims; without rows, no table is.
+    Only the first rows of a table are shown, and of each record the first claims; of 0 rows there is no table.
     """
     commands = [_command_line(record) for record in records]
     yield "\n".join(commands if len(commands) == 1 else (f"- {line}" for line in commands))
@@ -507,8 +521,8 @@ def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int
     claims = [claim for record in records for claim in record.claims[:most_claims]]
     lines = [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in claims]
     cut = sum(len(record.claims) for record in records) - len(lines)
-    if lines := [*lines, *([f"- {cut} more claims in the record."] if cut else [])]:
-        yield "\n".join(lines)
+    if lines:
+        yield "\n".join(lines) + (f" {cut} more in the record." if cut else "")
     yield from (f"![{record.title}](plots/{record.name}.png)" for record in records if record.has_plot)
     yield from dict.fromkeys(record.notes for record in records if record.notes)
 

@@ -245,6 +245,7 @@ def test_the_page_has_room_for_every_record(record, written) -> None:
     assert text.count("\n") <= record.MAX_LINES
     assert all(f"## {run.title}\n" in text for run in record.RUNS.values())
     assert text.count("\n- claim 0") >= len(records)
+    assert "| number |" in text.partition(f"## {records[0].title}\n")[2].partition("\n## ")[0]
     assert len(record.claims_page(records)) == 2 + record.MAX_CLAIMS
 
 
