@@ -172,11 +172,11 @@ def save(
         peers = {one: metadata.version(one) for one in peers if is_installed(one)}
     if not all(isinstance(one, Mapping) for one in settings.values()):
         settings = {"arguments": settings}
-    expected = RUNS.get(name)
+    expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
     record = Record(
         name=name,
         title=expected.title if expected else name,
-        command=expected.command if expected else _command(),
+        command=expected.command if expected and is_started else _command(),
         date=date.today().isoformat(),
         commit=commit(),
         minutes=round((time.monotonic() - STARTED) / 60, 1),
@@ -190,7 +190,7 @@ def save(
         has_plot=draw is not None,
     )
     print("\n" + "\n\n".join(_section_parts([record])))
-    if expected and os.environ.get("SERIATIM_RECORD") != name:
+    if expected and not is_started:
         print(f"\nnot written: `python benchmarks/figures.py {name}` writes the record")
         return
     FOLDER.mkdir(exist_ok=True, parents=True)
