@@ -156,7 +156,8 @@ def main() -> None:
         settings={"arguments": {**settings, "steps": arguments.steps, "seeds": arguments.seeds}},
         figures={layer: {key: [run[key] for run in runs] for key in runs[0]} for layer, runs in found.items()},
         tables=[rows],
-        notes="Published: Bai, Kolter and Koltun 2018. Losses are medians over the seeds, on 2,000 inputs; a training ends at a tenth of the goal.",
+        notes="Published: Bai, Kolter and Koltun 2018. Losses are medians over the seeds, on 2,000 "
+        "inputs; a training ends at a tenth of the goal.",
     )
 
 
