@@ -274,7 +274,7 @@ def format_claims(rates: dict[str, Rates], count: int, limits: Limits) -> list[r
             f"{text}: at least {least} times as fast",
             found[f"compiled step, {weights}"],
             found.get(f"{peer}, {beside or weights}"),
-            peer=f"{peer}, {beside or weights}",
+            peer="our " + beside if beside else f"{peer}, {weights}",
             unit="tokens/s",
             least=least,
             are_rates=True,

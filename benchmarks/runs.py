@@ -37,7 +37,7 @@ RUNS = {
     "decoding-formats": Run("Decoding", "decoding.py --only formats", 10),
     "decoding-models": Run("Decoding", "decoding.py --only models", 10),
     "decoding-prompts": Run("Decoding", "decoding.py --only prompts", 5),
-    "weights": Run("Rounded weights", "weights.py", 25),
+    "weights": Run("Rounded weights", "weights.py", 20),
     "large_bag": Run("A bag of words and pairs of many texts", "large_bag.py", 25),
     "linear-classify": Run(
         "Linear models", "linear.py classify --train DATA/clinc150/train.tsv --test DATA/clinc150/test.tsv", 15

@@ -132,7 +132,7 @@ def main() -> None:
         settings={**settings, "arguments": {"data": args.data, "layers": list(figures)}},
         figures=figures,
         tables=[[HEADINGS, *rows]],
-        notes="Language models of tokens on their validation text, each compared with its own weights in float32. "
+        notes="Language models of tokens on held-out text, each compared with its own weights in float32. "
         "Speeds are those of one text, in turn with float32; the models are small enough for the processor's cache.",
     )
 
