@@ -5,13 +5,13 @@
 models: models with random weights decode greedily, in turn: Seriatim's compiled step, its step as the layers are
 written, and a plain forward loop of `transformers` with its cache (GPT-2, and Mamba without its CUDA kernels) or of
 PyTorch's own LSTM. formats: GPT-2 of 124 M with weights in float32, bfloat16, int8 and int4, one row and 16 rows,
-beside CTranslate2 (whose int8 rounds the activations, too) and, with one row, llama.cpp (Q8_0 and Q4_0); this part
-writes a record. prompts: reading a prompt of 1,024 tokens beside one forward pass over all of it, as in training.
-decoders: recurrent decoders with attention to 15 source tokens. layers: the compiled step of every layer beside its
-step as it is written.
+beside CTranslate2 (whose int8 rounds the activations, too) and, with one row, llama.cpp (Q8_0 and Q4_0). prompts:
+reading a prompt of 1,024 tokens beside one forward pass over all of it, as in training. decoders: recurrent decoders
+with attention to 15 source tokens. layers: the compiled step of every layer beside its step as it is written.
 
 For each way the script prints the median of tokens per second, the share of the memory's bandwidth that reading the
-weights is, the share of the best matrix product, and the ratio of the speeds to the first way.
+weights is, the share of the best matrix product, and the ratio of the speeds to the first way. The parts models,
+formats and prompts have claims, and a record each.
 
 Claims: GPT-2 at least 2 times `transformers` in float32 and 0.8 of the bandwidth in every format, 1.3 times CTranslate2
 with one row and 1.5 times with 16, int4 at least 1.7 times int8 with one row; 4 layers of 256 at least 8 times
@@ -21,12 +21,12 @@ the forward pass.
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ctranslate
 import llama
+import machine
 import record
 import torch
 from machine import describe, product_rate, read_rate
@@ -142,6 +142,10 @@ class Limits(NamedTuple):
     product: float
 
 
+Rates = dict[str, list[float]]
+"""The tokens a second of each turn, by the name of the way."""
+
+
 class Way(NamedTuple):
     """A way to decode, and the bytes and numbers of the weights that it reads for each step."""
 
@@ -151,26 +155,57 @@ class Way(NamedTuple):
 
 
 def report(
-    title: str, ways: dict[str, Way], rows: int, limits: Limits, args: argparse.Namespace
-) -> list[tuple[str, ...]]:
-    """Time ways in turn, and print and return a row for each, with its speed relative to the first."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    title: str, ways: dict[str, Way], rows: int, limits: Limits, args: argparse.Namespace, table: list[tuple[str, ...]]
+) -> Rates:
+    """Time ways in turn, print and add a row for each, with its speed relative to the first, and return the rates."""
     for way in ways.values():
         way.decode(2)
-    for _ in range(args.turns):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            way.decode(args.tokens)
-            times[name].append((time.perf_counter() - began) / args.tokens)
-    first = statistics.median(next(iter(times.values())))
-    found = []
+    times = machine.times_in_turn(
+        {name: lambda way=way: way.decode(args.tokens) for name, way in ways.items()}, args.turns
+    )
+    rates = {name: [rows * args.tokens / one for one in taken] for name, taken in times.items()}
+    first = statistics.median(next(iter(rates.values())))
     for name, way in ways.items():
-        seconds = statistics.median(times[name])
-        shares = way.bytes / seconds / limits.bandwidth, 2 * way.weights * rows / seconds / limits.product
-        cells = [title, str(rows), name, f"{rows / seconds:,.0f}", *(f"{share:.2f}" for share in shares)]
-        found.append((*cells, f"{first / seconds:.2f}"))
-        print(f"| {' | '.join(found[-1])} |", flush=True)
-    return found
+        rate = statistics.median(rates[name])
+        steps = rate / rows
+        shares = way.bytes * steps / limits.bandwidth, 2 * way.weights * rate / limits.product
+        cells = [title, str(rows), name, f"{rate:,.0f}", *(f"{share:.2f}" for share in shares)]
+        table.append((*cells, f"{rate / first:.2f}"))
+        print(f"| {' | '.join(table[-1])} |", flush=True)
+    return rates
+
+
+def at_the_limit(text: str, rates: Sequence[float], count: int, limits: Limits, least: float) -> record.Claim:
+    """Return the claim that reading ``count`` bytes for each token takes at least a share of the bandwidth."""
+    limit = limits.bandwidth / count
+    share = statistics.median(rates) / limit
+    return record.Claim(
+        text=f"{text}: at least {least} of the rate of memory",
+        reached=share >= least,
+        ours=f"{statistics.median(rates):,.0f} tokens/s",
+        ratio=share,
+        limit=f"{limit:,.0f} tokens/s",
+    )
+
+
+def save(
+    part: str,
+    claims: Sequence[record.Claim],
+    rates: dict[str, Rates],
+    table: list[tuple[str, ...]],
+    limits: Limits,
+    args: argparse.Namespace,
+) -> None:
+    record.save(
+        f"decoding-{part}",
+        claims=claims,
+        settings={"tokens": args.tokens, "turns": args.turns, "limits": limits._asdict()},
+        figures=rates,
+        tables=[[HEADINGS, *table]],
+        peers=["transformers", "ctranslate2", "llama-cpp-python"],
+        notes="Random weights, greedy, medians in turn. The bandwidth is the rate at which a sum reads memory; the "
+        "share of it counts every weight once for each token, and exceeds 1 where a part stays in the cache.",
+    )
 
 
 def numbers_of(model: nn.Module) -> int:
@@ -190,12 +225,23 @@ def compared(
 
 def models(args: argparse.Namespace, limits: Limits) -> None:
     """Compare with other libraries."""
-    for title, make in MODELS.items():
-        model, peer = make()
-        cache = "cache_params" if "Mamba" in title else "past_key_values"
-        report(title, compared(model, 1, transformers=transformers_loop(peer, 1, cache)), 1, limits, args)
-    lstm, plain = language_model("lstm", 650, 2, 10_000), PlainLSTM(10_000, 650, 2).eval()
-    report("LSTM, 2 × 650", compared(lstm, 1, **{"nn.LSTM": plain.decoder(1)}), 1, limits, args)
+    asked = {"GPT-2, 124 M": (2, 0.8), "GPT-2, 4 × 256": (8, None), "Mamba, 130 M": (3, 0.7), "LSTM, 2 × 650": (3, 0.7)}
+    rates: dict[str, Rates] = {}
+    claims, table = [], list[tuple[str, ...]]()
+    for title, (least, share) in asked.items():
+        if title in MODELS:
+            model, other = MODELS[title]()
+            cache = "cache_params" if "Mamba" in title else "past_key_values"
+            peer, decode = "transformers", transformers_loop(other, 1, cache)
+        else:
+            model = language_model("lstm", 650, 2, 10_000)
+            peer, decode = "nn.LSTM", PlainLSTM(10_000, 650, 2).eval().decoder(1)
+        found = rates[title] = report(title, compared(model, 1, **{peer: decode}), 1, limits, args, table)
+        mine, text = found["compiled step"], f"{title}, one text: at least {least} times as fast"
+        claims.append(record.compared(text, mine, found[peer], peer=peer, unit="tokens/s", least=least, are_rates=True))
+        if share:
+            claims.append(at_the_limit(title, mine, 4 * numbers_of(model), limits, share))
+    save("models", claims, rates, table, limits, args)
 
 
 def formats(args: argparse.Namespace, limits: Limits) -> None:
@@ -204,7 +250,8 @@ def formats(args: argparse.Namespace, limits: Limits) -> None:
     models = {name: gpt2(768, 12, 50_257)[0] for name in FORMATS}
     for name, model in models.items():
         round_weights(model, name)
-    count, table = numbers_of(models["float32"]), [HEADINGS]
+    count, table = numbers_of(models["float32"]), list[tuple[str, ...]]()
+    rates: dict[str, Rates] = {}
     for rows in (1, 16):
         ways = {f"compiled step, {name}": Way(ours(model, rows), int(FORMATS[name] * count), count)
                 for name, model in models.items()}  # fmt: skip
@@ -216,17 +263,33 @@ def formats(args: argparse.Namespace, limits: Limits) -> None:
             for other, decode in others.items():
                 if decode is not None:
                     ways[f"{other}, {name}"] = Way(decode, int(size * count), count)
-        table += report("GPT-2, 124 M", ways, rows, limits, args)
-    speeds = {f"{row[2]}, {row[1]} rows": float(row[3].replace(",", "")) for row in table[1:]}
-    ratio = speeds["compiled step, int4, 1 rows"] / speeds["compiled step, int8, 1 rows"]
-    print(f"int4 is {ratio:.2f} times as fast as int8 with one row")
-    record.save(
-        "decoding-formats",
-        claims={"int4 decodes one row of GPT-2 at least 1.7 times as fast as int8": ratio >= 1.7},
-        settings={"tokens": args.tokens, "turns": args.turns, "limits": limits._asdict()},
-        figures={**speeds, "int4 relative to int8": ratio},
-        tables=[table],
-    )
+        rates[f"{rows} rows"] = report("GPT-2, 124 M", ways, rows, limits, args, table)
+    save("formats", format_claims(rates, count, limits), rates, table, limits, args)
+
+
+def format_claims(rates: dict[str, Rates], count: int, limits: Limits) -> list[record.Claim]:
+    def faster(text: str, peer: str, weights: str, rows: int, least: float, beside: str = "") -> record.Claim:
+        found = rates[f"{rows} rows"]
+        return record.compared(
+            f"{text}: at least {least} times as fast",
+            found[f"compiled step, {weights}"],
+            found.get(f"{peer}, {beside or weights}"),
+            peer="our " + beside if beside else f"{peer}, {weights}",
+            unit="tokens/s",
+            least=least,
+            are_rates=True,
+            limit=f"{rows * limits.bandwidth / (FORMATS[weights] * count):,.0f} tokens/s" if rows == 1 else "",
+            absent="not installed, or lacks the format",
+        )
+
+    claims = [faster("GPT-2 in int4, one text", "compiled step", "int4", 1, 1.7, "int8")]
+    claims += [faster(f"GPT-2 in {name}, one text", "CTranslate2", name, 1, 1.3) for name in ("float32", "int8")]
+    claims += [faster(f"GPT-2 in {name}, 16 texts", "CTranslate2", name, 16, 1.5) for name in ("float32", "int8")]
+    claims += [faster(f"GPT-2 in {name}, one text", "llama.cpp", name, 1, 1) for name in llama.FORMATS]
+    for name, size in FORMATS.items():
+        own = rates["1 rows"][f"compiled step, {name}"]
+        claims.append(at_the_limit(f"GPT-2 in {name}", own, int(size * count), limits, 0.8))
+    return claims
 
 
 def prompts(args: argparse.Namespace, limits: Limits) -> None:
@@ -239,6 +302,8 @@ def prompts(args: argparse.Namespace, limits: Limits) -> None:
         "Mamba, 24 × 768": lambda: mamba(768, 24, 10_000)[0],
         "LSTM, 2 × 650": lambda: language_model("lstm", 650, 2, 10_000),
     }
+    rates: dict[str, Rates] = {}
+    claims, table = [], list[tuple[str, ...]]()
     for title, make in choices.items():
         model = make()
         ways = {
@@ -248,7 +313,12 @@ def prompts(args: argparse.Namespace, limits: Limits) -> None:
         }
         count = numbers_of(model)
         per_call = argparse.Namespace(turns=args.turns, tokens=1)
-        report(title, {name: Way(way, 4 * count, count) for name, way in ways.items()}, length, limits, per_call)
+        sides = {name: Way(way, 4 * count, count) for name, way in ways.items()}
+        found = rates[title] = report(title, sides, length, limits, per_call, table)
+        mine, whole = found["prompt"], found["forward pass"]
+        text = f"{title}: a prompt of {length:,} tokens is read at the rate of a forward pass"
+        claims.append(record.compared(text, mine, whole, peer="forward pass", unit="tokens/s", are_rates=True))
+    save("prompts", claims, rates, table, limits, args)
 
 
 def decoders(args: argparse.Namespace, limits: Limits) -> None:
@@ -269,9 +339,8 @@ def decoders(args: argparse.Namespace, limits: Limits) -> None:
             model.copying = Copying(size, torch.arange(words), None)
         for rows in (1, 5, 40, 320):
             source = torch.randint(words, (rows, 15))
-            report(
-                title, compared(model, rows, start=lambda model=model, s=source: model.encode(s)), rows, limits, args
-            )
+            ways = compared(model, rows, start=lambda model=model, s=source: model.encode(s))
+            report(title, ways, rows, limits, args, [])
 
 
 def layers(args: argparse.Namespace, limits: Limits) -> None:
@@ -280,7 +349,7 @@ def layers(args: argparse.Namespace, limits: Limits) -> None:
         for size in (256, 1024):
             model = language_model(name, size, 1, 1000)
             for rows in (1, 8, 64):
-                report(f"{name}, {size}", compared(model, rows), rows, limits, args)
+                report(f"{name}, {size}", compared(model, rows), rows, limits, args, [])
 
 
 PARTS = {"models": models, "formats": formats, "prompts": prompts, "decoders": decoders, "layers": layers}

@@ -35,7 +35,8 @@ def measure(name: str, data: Path | None, more: Sequence[str] = ()) -> Iterator[
     if absent:
         yield f"{name}: left out; {absent[0]} is missing"
         return
-    script = Path(__file__).parent / command[0]
+    script, path = Path(__file__).parent / command[0], record.FOLDER / f"{name}.json"
+    stood = path.stat().st_mtime_ns if path.exists() else None
     done = subprocess.run(
         [sys.executable, script, *command[1:], *more],
         stderr=subprocess.PIPE,
@@ -43,12 +44,15 @@ def measure(name: str, data: Path | None, more: Sequence[str] = ()) -> Iterator[
         check=False,
         env={**os.environ, "SERIATIM_RECORD": name},
     )
-    if done.returncode:
+    is_written = path.exists() and path.stat().st_mtime_ns != stood
+    if done.returncode and not is_written:  # a script that has found a fault writes its record, too
         yield f"{name}: failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
         return
     after = known(name)
     if after is None:
         yield f"{name}: has written no record, or a damaged one"
+    elif not is_written:
+        yield f"{name}: has written no new record; the old one is kept"
     else:
         yield from (f"{name}: {line}" for line in moved(before, after))
 

@@ -12,7 +12,7 @@
 - limits: the best matrix product in float32, and the rate at which memory is read.
 
 Claims: the own cell and both recurrences take at most as long as cuDNN; Mamba and decoding at most as long as their
-peers; all values agree to 1e-3. Where there is no GPU, nothing is measured and no record is written.
+peers; all values agree to 1e-3. Where there is no GPU, nothing is measured, and the claims say so.
 """
 
 import argparse
@@ -150,8 +150,8 @@ def difference(contestant: Contestant, inputs: Tensor, cotangent: Tensor) -> flo
     return max(float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1e-12)) for mine, theirs in pairs)
 
 
-def in_turn(works: dict[str, Callable[[], object]], device: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Return the median seconds and the peak of memory in MB of each work, after each has run twice."""
+def in_turn(works: dict[str, Callable[[], object]], device: str, repeats: int) -> dict[str, dict[str, Any]]:
+    """Return the seconds of each turn and the peak of memory in MB of each work, after each has run twice."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in works}
     peaks = dict.fromkeys(works, 0.0)
@@ -172,7 +172,7 @@ def in_turn(works: dict[str, Callable[[], object]], device: str, repeats: int) -
             work()
             wait()
             times[name].append(time.perf_counter() - began)
-    return {name: {"seconds": statistics.median(each), "MB": peaks[name]} for name, each in times.items()}
+    return {name: {"seconds": each, "MB": peaks[name]} for name, each in times.items()}
 
 
 def train(name: str, sizes: Sizes, device: str) -> dict[str, Any]:
@@ -246,19 +246,30 @@ def limits() -> dict[str, float]:
     a, values = torch.ones(8192, 8192, device="cuda"), torch.ones(2**28, device="cuda")
     found = in_turn({"product": lambda: a @ a, "read": values.sum}, "cuda", 5)
     return {
-        "product": 2 * 8192**3 / found["product"]["seconds"] / 1e9,
-        "read": 4 * 2**28 / found["read"]["seconds"] / 1e9,
+        "product": 2 * 8192**3 / min(found["product"]["seconds"]) / 1e9,
+        "read": 4 * 2**28 / min(found["read"]["seconds"]) / 1e9,
+    }
+
+
+def works_of(sizes: Sizes, device: str) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
+    """Return what is measured, each with its first peer."""
+    peers = {"LSTM": "nn.LSTM", "GRU": "nn.GRU", "peephole LSTM": "nn.LSTM"}
+    return {
+        **{
+            f"training: {name}": (peers.get(name, "torch.compile"), lambda name=name: train(name, sizes, device))
+            for name in CONTESTANTS
+        },
+        **{
+            f"decoding: {texts} texts": ("nn.LSTM", lambda texts=texts: decode(texts, sizes, device))
+            for texts in sizes.texts
+        },
     }
 
 
 def measure(sizes: Sizes, device: str) -> dict[str, dict[str, Any]]:
     """Measure everything, or as much as there is time for."""
     began, results = time.perf_counter(), {}
-    works: dict[str, Callable[[], dict[str, Any]]] = {
-        **{f"training: {name}": lambda name=name: train(name, sizes, device) for name in CONTESTANTS},
-        **{f"decoding: {texts} texts": lambda texts=texts: decode(texts, sizes, device) for texts in sizes.texts},
-    }
-    for name, work in works.items():
+    for name, (_, work) in works_of(sizes, device).items():
         if time.perf_counter() - began > SECONDS:
             print(f"{name}: not measured, the time is spent")
             continue
@@ -267,13 +278,17 @@ def measure(sizes: Sizes, device: str) -> dict[str, dict[str, Any]]:
     return results
 
 
-def claims_of(results: dict[str, dict[str, Any]]) -> dict[str, bool]:
-    """Return whether each claim about what was measured is reached."""
-    claims = {f"values agree to {TOLERANCE:g}": all(each["agrees"] <= TOLERANCE for each in results.values())}
-    for name, each in results.items():
-        ours, peer = each["found"]["seriatim"], next(other for other in each["found"] if other != "seriatim")
-        claims[f"{name}: at most the time of {peer}"] = ours["seconds"] <= each["found"][peer]["seconds"]
-    return claims
+def claims_of(results: dict[str, dict[str, Any]], absent: str) -> list[record.Claim]:
+    """Return the claims; what has no result is not measured, for the reason ``absent``."""
+    claims = []
+    for name, (peer, _) in works_of(FULL, "cuda").items():
+        found = results[name]["found"] if name in results else {}
+        turns = [[1e3 * one for one in found[way]["seconds"]] if found else [] for way in ("seriatim", peer)]
+        claims.append(
+            record.compared(f"{name}: at most the time of {peer}", *turns, peer=peer, unit="ms", absent=absent)
+        )
+    agrees = all(each["agrees"] <= TOLERANCE for each in results.values()) if results else None
+    return [*claims, record.Claim(text=f"values and gradients agree to {TOLERANCE:g}", reached=agrees)]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -288,25 +303,40 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if not torch.cuda.is_available():
         print("not measured: PyTorch finds no GPU here (--interpret tests this script on a CPU)")
+        save({}, {}, "no GPU here")
         return
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     gpu, limit = torch.cuda.get_device_name(), limits()
     print(f"{machine.describe()}; {gpu}: product {limit['product']:,.0f} GF/s, memory {limit['read']:,.0f} GB/s")
-    results = measure(FULL, "cuda")
+    save(measure(FULL, "cuda"), limit, f"not measured in {SECONDS} s", gpu)
+
+
+def save(results: dict[str, dict[str, Any]], limit: dict[str, float], absent: str, gpu: str = "") -> None:
+    """Write the record, with tables and figures of what was measured."""
     table: list[list[object]] = [["", "way", "ms", "MB", "ratio to Seriatim", "agrees to"]]
+    figures: dict[str, Any] = {"limits": limit}
     for name, each in results.items():
+        ours = each["found"]["seriatim"]["seconds"]
+        figures[name] = {"agrees": each["agrees"]}
         for way, found in each["found"].items():
-            ratio = found["seconds"] / each["found"]["seriatim"]["seconds"]
-            row = [name, way, f"{1e3 * found['seconds']:.2f}", f"{found['MB']:.0f}", f"{ratio:.2f}"]
-            table.append([*row, f"{each['agrees']:.1e}" if way == "seriatim" else ""])
-    figures = {"gpu": gpu, "limits": limit, "sizes": FULL._asdict(), "results": results}
-    claims = claims_of(results)
-    record.save("gpu", claims=claims, settings={}, figures=figures, tables=[table])
-    for row in table:
-        print(" | ".join(f"{cell!s:22}" for cell in row))
-    for claim, is_reached in claims.items():
-        print(f"{'reached' if is_reached else 'not reached'}: {claim}")
+            ratio = record.ratios(ours, found["seconds"])
+            figures[name][way] = {**found, "ratio": ratio}
+            row = [name, way, f"{1e3 * statistics.median(found['seconds']):.2f}", f"{found['MB']:.0f}"]
+            agrees = f"{each['agrees']:.1e}" if way == "seriatim" else ""
+            table.append([*row, f"{statistics.median(ratio):.2f}", agrees])
+    measured = (
+        f"Measured on {gpu}: product {limit['product']:,.0f} GF/s, memory {limit['read']:,.0f} GB/s." if gpu else ""
+    )
+    record.save(
+        "gpu",
+        claims=claims_of(results, absent),
+        settings={"gpu": gpu, "sizes": FULL._asdict()},
+        figures=figures,
+        tables=[table] if results else [],
+        peers=["triton"],
+        notes=f"In float32 without TF32; medians in turn. {measured}",
+    )
 
 
 if __name__ == "__main__":

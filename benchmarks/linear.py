@@ -11,7 +11,9 @@ characters and the shape; L-BFGS with an L2 penalty of 1 and all transitions.
 
 The trainings take turns. A training is measured from the file to the model, ours with all files of its run. Latency is
 the median time of one text of the test data at a time. Seconds are medians over the rounds of the wall clock; those of
-the processor are in parentheses. The last line has the ratios: the time of the more accurate pipeline over ours.
+the processor are in parentheses.
+
+Claims: at least the accuracy of the most accurate peer, in at most its training time and its time for one text.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import machine
+import record
 
 import seriatim
 from seriatim.data.conll import Sentence, read_sentences
@@ -68,7 +71,7 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for system in systems:
                 results[system.name].append(measure(system, inputs, truth))
-    report(results)
+    report(arguments, results, len(truth))
 
 
 def measure(system: System, inputs: Sequence[Any], truth: Sequence[Any]) -> Result:
@@ -94,24 +97,54 @@ def chunk_f1(truth: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -
     return tagging_metrics(truth, answers).get("f1")
 
 
-def report(results: dict[str, list[Result]]) -> None:
-    print(f"{'':34}{'accuracy':>9}{'F1':>8}{'training s':>18}{'one text ms':>13}")
-    middle = {}
+PEERS = {"classify": "scikit-learn", "tag": "python-crfsuite"}
+
+
+def report(arguments: argparse.Namespace, results: dict[str, list[Result]], texts: int) -> None:
+    table = [["system", "accuracy", "F1", "training, s (of the processor)", "one text, ms"]]
+    figures: dict[str, dict[str, list[float]]] = {}
     for name, rounds in results.items():
-        middle[name] = last = Result(
-            rounds[0].accuracy, rounds[0].f1, *(median(row[i] for row in rounds) for i in (2, 3, 4))
-        )
-        f1 = "" if last.f1 is None else f"{last.f1:.4f}"
-        times = f"{last.wall:.2f} ({last.processor:.2f})"
-        print(f"{name:34}{last.accuracy:9.4f}{f1:>8}{times:>18}{1000 * last.latency:13.2f}", flush=True)
-    ours, *peers = middle.values()
-    if peers:
-        best = max(peers, key=lambda peer: peer.accuracy)
-        print(
-            f"ratio to the more accurate peer: accuracy {ours.accuracy - best.accuracy:+.4f}, training "
-            f"{best.wall / ours.wall:.2f} ({best.processor / ours.processor:.2f}), one text "
-            f"{best.latency / ours.latency:.2f}"
-        )
+        columns = dict(zip(Result._fields, map(list, zip(*rounds, strict=True)), strict=True))
+        figures[name] = {key: column for key, column in columns.items() if None not in column}
+        middle = {key: median(column) for key, column in figures[name].items()}
+        cells = [f"{middle['accuracy']:.4f}", f"{middle['f1']:.4f}" if "f1" in middle else ""]
+        cells += [f"{middle['wall']:.2f} ({middle['processor']:.2f})", f"{1000 * middle['latency']:.2f}"]
+        table.append([name, *cells])
+    ours, *peers = figures
+    best = max(peers, key=lambda peer: median(figures[peer]["accuracy"]), default=PEERS[arguments.task])
+    mine, theirs = figures[ours], figures.get(best)
+    count = 1000.0  # milliseconds
+    claims = [
+        record.compared(
+            "at least the accuracy of the most accurate peer",
+            mine["accuracy"],
+            theirs and theirs["accuracy"],
+            peer=best,
+            unit="accuracy",
+            are_rates=True,
+            limit=f"{texts:,} texts of the test data",
+        ),
+        record.compared(
+            "in at most the time of its training", mine["wall"], theirs and theirs["wall"], peer=best, unit="s"
+        ),
+        record.compared(
+            "with at most its time for one text",
+            [count * one for one in mine["latency"]],
+            theirs and [count * one for one in theirs["latency"]],
+            peer=best,
+            unit="ms",
+        ),
+    ]
+    record.save(
+        f"linear-{arguments.task}",
+        claims=claims,
+        settings=vars(arguments) | {key: Path(getattr(arguments, key)).name for key in ("train", "test")},
+        figures=figures,
+        tables=[table],
+        peers=[PEERS[arguments.task]],
+        notes="From the file to the model, ours with all files of its run; medians over rounds in turn. One text: the "
+        f"median of {TIMED} texts of the test data, one a call.",
+    )
 
 
 def ours(task: str, layer: str, arguments: argparse.Namespace, folder: Path, details: str) -> System:

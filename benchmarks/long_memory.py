@@ -102,6 +102,8 @@ def solve(task: str, layer: str, seed: int, most: int, every: int = 250) -> dict
             print(
                 f"{task} {layer} seed {seed} step {step}: {found:.2e} {time.perf_counter() - begin:.0f} s", flush=True
             )
+            if found <= GOAL / 10:
+                break
     return {
         "loss": found,
         "steps": step,
@@ -132,14 +134,19 @@ def main() -> None:
         rows.append(
             [f"`{layer}`", f"**{statistics.median(losses):.2g}**", f"{max(losses):.2g}", *map("{:,.0f}".format, middle)]
         )
-    solved = [layer for layer, runs in found.items() if statistics.median(run["loss"] for run in runs) <= GOAL]
-    needed = {"adding": 2, "copy": 1}[task]
+    medians = sorted(statistics.median(run["loss"] for run in runs) for runs in found.values())
+    needed, text = {
+        "adding": (2, f"two recurrent layers with a mean squared error of at most {GOAL:g} over 600 steps"),
+        "copy": (1, f"one layer with a loss of at most {GOAL:g} over 1,000 steps"),
+    }[task]
+    theirs = min(loss for name, loss in PUBLISHED[task].items() if name != "TCN")
     claim = record.Claim(
-        text=f"{['', 'one layer', 'two recurrent layers'][needed]} with a loss of at most {GOAL:g}",
-        reached=len(solved) >= needed,
+        text=text,
+        reached=medians[needed - 1] <= GOAL if len(layers) >= needed else None,
         peer="the best published recurrent network",
-        ours=f"{min(statistics.median(run['loss'] for run in runs) for runs in found.values()):.2g}",
-        theirs=f"{min(loss for name, loss in PUBLISHED[task].items() if name != 'TCN'):.2g}",
+        ours=f"{medians[min(needed, len(medians)) - 1]:.2g}",
+        theirs=f"{theirs:.2g}",
+        ratio=theirs / medians[needed - 1] if len(layers) >= needed else None,
         limit=CHANCE[task],
     )
     settings = {f"{task} {layer}": SETTINGS[task, layer] for layer in layers}
@@ -149,7 +156,8 @@ def main() -> None:
         settings={"arguments": {**settings, "steps": arguments.steps, "seeds": arguments.seeds}},
         figures={layer: {key: [run[key] for run in runs] for key in runs[0]} for layer, runs in found.items()},
         tables=[rows],
-        notes="Published: Bai, Kolter and Koltun 2018. Losses are medians over the seeds, on 2,000 inputs.",
+        notes="Published: Bai, Kolter and Koltun 2018. Losses are medians over the seeds, on 2,000 "
+        "inputs; a training ends at a tenth of the goal.",
     )
 
 

@@ -1,18 +1,21 @@
 """Measure the counting of n-grams: seconds, memory and lookups per second, beside an estimator in C++.
 
-    python benchmarks/ngrams.py --text train.txt [--tokens 17750000] [--order 5] [--rounds 3] [--lmplz PATH]
+    python benchmarks/ngrams.py --text train.txt [--tokens 5000000] [--order 5] [--rounds 3] [--lmplz PATH]
 
 The text is repeated until it has the given number of tokens. In each copy, 30 % of the words get a number from 0 to 19
 as a suffix, with seed 1. The script prints the seconds, the peak memory and the number of n-grams of `seriatim train lm
 --layer ngram` in a process of its own, with an empty cache; this includes reading the text and writing the run. In turn
-with it, it prints the same for `lmplz` (of kenlm, built from its source), which writes an ARPA file, and the ratio of
-the medians. Last, it prints how long it takes to open the run, and how many tokens are scored per second.
+with it, it measures the same for `lmplz` (of kenlm, built from its source), which writes an ARPA file. Last, it
+measures how long it takes to open the run, and how many tokens are scored per second.
+
+Claim: counting takes at most as long as `lmplz`, which is searched on the PATH if no option names it.
 """
 
 import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ from pathlib import Path
 from statistics import median
 
 import machine
+import record
 
 import seriatim
 
@@ -73,10 +77,10 @@ def lmplz(program: str, text: Path, arpa: Path, order: int) -> tuple[float, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--tokens", type=int, default=17_750_000)
+    parser.add_argument("--tokens", type=int, default=5_000_000)
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lmplz", help="path of the program lmplz, which is measured in turn")
+    parser.add_argument("--lmplz", default=shutil.which("lmplz"), help="path of lmplz, which is measured in turn")
     arguments = parser.parse_args()
     print(machine.describe(), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -90,24 +94,45 @@ def main() -> None:
             counted.append(summary["tokens"] / summary["tokens_per_second"])
             if arguments.lmplz:
                 theirs.append(lmplz(arguments.lmplz, text, folder / "peer.arpa", arguments.order))
-        print(f"{tokens:,} tokens, {summary['vocabulary_size']:,} in the vocabulary, order {arguments.order}")
-        seconds, memory = map(median, zip(*ours, strict=True))
-        print(f"{seconds:.1f} s in all, {median(counted):.1f} s of it counting and smoothing; peak {memory:.2f} GB")
-        opened = machine.seconds(lambda: seriatim.load(path))
+            print(f"seconds and GB, ours: {ours[-1]}, lmplz: {theirs[-1:]}", flush=True)
+        opened = [machine.seconds(lambda: seriatim.load(path)) for _ in range(ROUNDS)]
         run = seriatim.load(path)
         grams = [len(order.probability) for order in run.model.table.orders]
         size = (path / "model.safetensors").stat().st_size / 1e9
-        print(f"n-grams: {', '.join(f'{number:,}' for number in grams)}, in all {sum(grams):,}")
-        print(f"{size:.2f} GB, opened in {opened * 1e3:.0f} ms")
         held_out = run.task.reader.read(str(arguments.text), "test", run.vocabulary)
-        rate = median(
+        rates = [
             len(held_out.ids) / machine.seconds(lambda: run.model.text_losses(held_out.ids)) for _ in range(ROUNDS)
+        ]
+    (seconds, memory), (peer, held) = (list(zip(*rounds, strict=True)) or [(), ()] for rounds in (ours, theirs))
+    claims = [
+        record.compared(text, mine, other, peer="lmplz", unit=unit)
+        for text, mine, other, unit in (
+            (f"counts {tokens / 1e6:.3g} million tokens in at most the time of lmplz", seconds, peer, "s"),
+            ("with at most its memory", memory, held, "GB"),
         )
-        print(f"{rate:,.0f} tokens scored a second")
-        if theirs:
-            peer, held = map(median, zip(*theirs, strict=True))
-            print(f"lmplz: {peer:.1f} s, an ARPA file written; peak {held:.2f} GB")
-            print(f"seconds, ours / lmplz: {seconds / peer:.2f}")
+    ]
+    table = [["", "seconds in all", "peak, GB"]]
+    table.append(["seriatim train lm --layer ngram", f"{median(seconds):.1f}", f"{median(memory):.2f}"])
+    if peer:
+        table.append(["lmplz, an ARPA file written", f"{median(peer):.1f}", f"{median(held):.2f}"])
+    record.save(
+        "ngrams",
+        claims=claims,
+        settings={**vars(arguments), "text": arguments.text.name, "lmplz": bool(arguments.lmplz)},
+        figures={
+            "ours": {"seconds": seconds, "GB": memory},
+            "lmplz": {"seconds": peer, "GB": held},
+            "counting and smoothing": counted,
+            "opened": opened,
+            "tokens scored a second": rates,
+            "n-grams": sum(grams),
+            "file, GB": size,
+        },
+        tables=[table],
+        notes=f"{tokens:,} tokens, {summary['vocabulary_size']:,} in the vocabulary, order {arguments.order}; "
+        f"{sum(grams):,} n-grams in {size:.2f} GB, opened in {median(opened) * 1e3:.0f} ms; "
+        f"{median(rates):,.0f} tokens are scored a second. Ours reads the text and writes the run.",
+    )
 
 
 if __name__ == "__main__":

@@ -123,16 +123,19 @@ def make_pages(data: dict[str, Data], out: Path, steps: int) -> Iterator[tuple[s
         if not report.exists():
             options = [part for name, spec in files.items() for part in (f"--{name}", spec)]
             size = ["--layers", layers, "--steps", str(steps), "--hidden_size", "48", "--training.batch_size", "16"]
-            _run("compare", task, *options, *size, "--overwrite", "--out", str(folder), "--quiet")
+            run_command("compare", task, *options, *size, "--overwrite", "--out", str(folder), "--quiet")
         yield f"compare {task}", report
         for layer in INSPECTED[task]:
             page = out / f"{task}-{layer}.html"
             if not page.exists():
-                _run("inspect", str(folder / "runs" / f"{layer}-1"), f"--text={text}", "--permute", "--out", str(page))
+                run_command(
+                    "inspect", str(folder / "runs" / f"{layer}-1"), f"--text={text}", "--permute", "--out", str(page)
+                )
             yield f"inspect {task} {layer}", page
 
 
-def _run(*arguments: str) -> None:
+def run_command(*arguments: str) -> None:
+    """Run a command of Seriatim, which must succeed."""
     command = [sys.executable, "-m", "seriatim", *arguments]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:

@@ -42,11 +42,14 @@ FOLDER = Path(os.environ.get("SERIATIM_RECORDS", ROOT / "benchmarks" / "records"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 MAX_LINES, MAX_CLAIMS = 600, 25
-"""Limits of RESULTS.md; its longest tables are cut."""
+"""Limits of RESULTS.md; its longest tables are cut first, then the claims of each record, then tables of the end."""
+FEW_ROWS, FEW_CLAIMS = 4, 2
+"""To how many rows and claims of a record they are cut."""
 INTRODUCTION = """
 `python benchmarks/record.py` writes this page from the records in `benchmarks/records/`, and `make figures` measures
-them again. A ratio says how many times as good ours is as the peer in the same run; above 1, ours is better. Figures of
-different machines cannot be compared. `DATA` is a folder of corpora, which are not part of the project.
+them again. What does not fit here is in the records. A ratio says how many times as good ours is as the peer in the
+same run; above 1, ours is better. Figures of different machines cannot be compared. `DATA` is a folder of corpora,
+which are not part of the project.
 """.strip()
 STARTED = time.monotonic()
 
@@ -159,21 +162,21 @@ def save(
         figures: numbers, lists of repeated numbers, and `Figure`, in nested mappings; a ``loss`` with ``loss_low`` and
             ``loss_high`` beside it is one figure.
         tables: the figures as they are shown; the first row of each table has the headings.
-        peers: the versions of other programs; of installed packages, the names are enough.
+        peers: the versions of other programs; of packages, the names are enough, and absent ones are left out.
         notes: what a reader must know to compare: sizes, data, what is not comparable.
         draw: writes a picture to this file.
     """
     if isinstance(claims, Mapping):
         claims = [Claim(text=text, reached=reached) for text, reached in claims.items()]
     if not isinstance(peers, Mapping):
-        peers = {one: metadata.version(one) for one in peers}
+        peers = {one: metadata.version(one) for one in peers if is_installed(one)}
     if not all(isinstance(one, Mapping) for one in settings.values()):
         settings = {"arguments": settings}
-    expected = RUNS.get(name)
+    expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
     record = Record(
         name=name,
         title=expected.title if expected else name,
-        command=expected.command if expected else _command(),
+        command=expected.command if expected and is_started else _command(),
         date=date.today().isoformat(),
         commit=commit(),
         minutes=round((time.monotonic() - STARTED) / 60, 1),
@@ -187,15 +190,88 @@ def save(
         has_plot=draw is not None,
     )
     print("\n" + "\n\n".join(_section_parts([record])))
-    if expected and os.environ.get("SERIATIM_RECORD") != name:
+    if expected and not is_started:
         print(f"\nnot written: `python benchmarks/figures.py {name}` writes the record")
         return
     FOLDER.mkdir(exist_ok=True, parents=True)
+    path = FOLDER / f"{name}.json"
+    if not _is_measured(record) and _was_measured(name):
+        print(f"\nnot written: nothing could be measured here, and {path} holds what was")
+        return
     if draw is not None:
         draw(RESULTS.parent / "plots" / f"{name}.png")
-    path = FOLDER / f"{name}.json"
     path.write_text(as_text(record), encoding="utf-8")
     print(f"\nwritten: {path}")
+
+
+def _is_measured(record: Record) -> bool:
+    return any(claim.reached is not None for claim in record.claims)
+
+
+def _was_measured(name: str) -> bool:
+    try:
+        return _is_measured(read(name))
+    except RecordError:  # there is none, or it is of no use
+        return False
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package is installed, by the name that pip uses."""
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float], *, are_rates: bool = False) -> list[float]:
+    """Return how many times as good ours was as the peer in each turn, of seconds or of rates."""
+    pairs = zip(ours, theirs, strict=True)
+    return [mine / other if are_rates else other / mine for mine, other in pairs]
+
+
+def compared(
+    text: str,
+    ours: Sequence[float],
+    theirs: Sequence[float] | None,
+    *,
+    peer: str,
+    unit: str,
+    least: float = 1.0,
+    are_rates: bool = False,
+    limit: str = "",
+    absent: str = "not installed",
+) -> Claim:
+    """Return a claim about figures of both that were measured in turn: the median of the ratios is at least ``least``.
+
+    Args:
+        text: the claim in words.
+        ours: seconds, or rates, of each turn.
+        theirs: those of the peer; None or empty if it is ``absent``, so that nothing is claimed.
+        peer: its name.
+        unit: of the figures, such as ``s``.
+        least: the smallest ratio that reaches the claim.
+        are_rates: whether more is better.
+        limit: what the machine, the data or the paper allows.
+        absent: why there is no peer.
+    """
+    shown = f"{_short(statistics.median(ours))} {unit}" if ours else ""
+    if not ours or not theirs:
+        return Claim(text=text, reached=None, peer=peer, ours=shown, theirs=absent, limit=limit)
+    ratio = statistics.median(ratios(ours, theirs, are_rates=are_rates))
+    return Claim(
+        text=text,
+        reached=ratio >= least,
+        peer=peer,
+        ours=shown,
+        theirs=f"{_short(statistics.median(theirs))} {unit}",
+        ratio=ratio,
+        limit=limit,
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def as_text(record: Record) -> str:
@@ -377,14 +453,28 @@ def results(records: Sequence[Record]) -> str:
         INTRODUCTION,
         "\n".join(claims_page(records)),
     ]
-    most = 1000
-    while True:
-        groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
-        parts = [part for group in groups for part in (f"## {group[0].title}", *_section_parts(group, most))]
+    groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
+    for most, claims, with_tables in _cuts(records, len(groups)):
+        parts = [
+            part
+            for i, group in enumerate(groups)
+            for part in (f"## {group[0].title}", *_section_parts(group, most if i < with_tables else 0, claims))
+        ]
         text = "\n\n".join([*lines, *parts, *_not_measured(records)]) + "\n"
-        if text.count("\n") <= MAX_LINES or most == 1:
-            return text
-        most = min(most - 1, max((len(table) for one in records for table in one.tables), default=1))
+        if text.count("\n") <= MAX_LINES:
+            break
+    return text
+
+
+def _cuts(records: Sequence[Record], groups: int) -> Iterator[tuple[int, int, int]]:
+    """Yield how many rows of a table, claims of a record, and sections with tables are shown: ever fewer."""
+    longest = max((len(table) for one in records for table in one.tables), default=0)
+    claims = max((len(one.claims) for one in records), default=0)
+    yield longest, claims, groups
+    yield from ((most, claims, groups) for most in range(longest - 1, FEW_ROWS - 1, -1))
+    yield from ((FEW_ROWS, few, groups) for few in range(claims - 1, FEW_CLAIMS - 1, -1))
+    yield from ((FEW_ROWS, FEW_CLAIMS, shown) for shown in range(groups - 1, -1, -1))
+    yield from ((FEW_ROWS, few, 0) for few in range(FEW_CLAIMS - 1, -1, -1))
 
 
 def claims_page(records: Sequence[Record]) -> list[str]:
@@ -410,8 +500,11 @@ def _not_measured(records: Sequence[Record]) -> list[str]:
     return ["## Not measured yet", "; ".join(missing) + "."] if missing else []
 
 
-def _section_parts(records: Sequence[Record], most: int = 1000) -> Iterator[str]:
-    """Yield the paragraphs of a section; tables of several records that have equal headings are joined."""
+def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int = 1000) -> Iterator[str]:
+    """Yield the paragraphs of a section; tables of several records that have equal headings are joined.
+
+    Only the first rows of a table are shown, and of each record the first claims; of 0 rows there is no table.
+    """
     commands = [_command_line(record) for record in records]
     yield "\n".join(commands if len(commands) == 1 else (f"- {line}" for line in commands))
     if old := [record.name for record in records if record.has_old_defaults]:
@@ -422,11 +515,14 @@ def _section_parts(records: Sequence[Record], most: int = 1000) -> Iterator[str]
         if same is None:
             tables.append(same := [head])
         same += rows
-    for table in tables:
+    for table in tables if most else ():
         cut = len(table) - 1 - most
         yield "\n".join([*_table(table[: most + 1]), *([f"\n{cut} more rows in the record."] if cut > 0 else [])])
-    if claims := [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for record in records for claim in record.claims]:
-        yield "\n".join(claims)
+    claims = [claim for record in records for claim in record.claims[:most_claims]]
+    lines = [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in claims]
+    cut = sum(len(record.claims) for record in records) - len(lines)
+    if lines:
+        yield "\n".join(lines) + (f" {cut} more in the record." if cut else "")
     yield from (f"![{record.title}](plots/{record.name}.png)" for record in records if record.has_plot)
     yield from dict.fromkeys(record.notes for record in records if record.notes)
 
@@ -439,7 +535,11 @@ def _command_line(record: Record) -> str:
 
 
 def _beside(claim: Claim) -> str:
-    parts = [claim.ours + (f" beside {claim.theirs} of {claim.peer}" if claim.theirs else "")] if claim.ours else []
+    if claim.reached is None:
+        parts = [claim.ours, f"{claim.peer}: {claim.theirs}" if claim.theirs else ""]
+    else:
+        parts = [claim.ours + (f" beside {claim.theirs} of {claim.peer}" if claim.theirs else "")]
+    parts = [part for part in parts if part]
     parts += [f"ratio {claim.ratio:.2f}"] if claim.ratio is not None else []
     parts += [f"limit: {claim.limit}"] if claim.limit else []
     return f" ({'; '.join(parts)})" if parts else ""

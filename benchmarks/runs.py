@@ -28,7 +28,29 @@ MASC = "--train DATA/masc-lm/train.txt --valid DATA/masc-lm/valid.txt"
 CAPTIONS = "DATA/multi30k-en-de/tok/train.lc.norm.tok"
 
 RUNS = {
+    # Pages, which a reader sees first
+    "page_figures": Run("Numbers on pages", "page_figures.py", 25),
+    "playground": Run("The playground in a browser", "playground.py", 5),
     # Speed and memory beside other libraries
+    "unroll": Run("Cells of your own", "unroll.py", 25),
+    "onnx_decoding": Run("Decoding beside onnxruntime", "onnx_decoding.py", 5),
+    "decoding-formats": Run("Decoding", "decoding.py --only formats", 10),
+    "decoding-models": Run("Decoding", "decoding.py --only models", 10),
+    "decoding-prompts": Run("Decoding", "decoding.py --only prompts", 5),
+    "weights": Run("Rounded weights", "weights.py", 20),
+    "large_bag": Run("A bag of words and pairs of many texts", "large_bag.py", 25),
+    "linear-classify": Run(
+        "Linear models", "linear.py classify --train DATA/clinc150/train.tsv --test DATA/clinc150/test.tsv", 15
+    ),
+    "linear-tag": Run(
+        "Linear models", "linear.py tag --train DATA/conll2000/train.txt --test DATA/conll2000/test.txt", 15
+    ),
+    "ngrams": Run("Counting n-grams", "ngrams.py --text DATA/masc-lm/train.txt", 10),
+    "ngram_queries": Run("Scores of n-grams", "ngram_queries.py", 5),
+    "start_up": Run("The start of a command", "start_up.py", 10),
+    "trainings_at_once": Run("Two trainings at once", "trainings_at_once.py", 15),
+    "spread_comparison": Run("Two rows of a comparison at once", "spread_comparison.py", 15),
+    "gpu": Run("On a GPU", "gpu.py", 8),
     "attention": Run("Layers of attention", "attention.py", 5),
     "mamba": Run("Mamba without CUDA", "mamba.py", 5),
     "words": Run("A word model against a plain PyTorch loop", f"words.py speed {MASC}", 5),
@@ -58,6 +80,7 @@ RUNS = {
         "reproducible.py lm --data builtin:python-docs --layers ngram,lstm,gru,transformer,mamba --steps 60",
         10,
     ),
+    "soak": Run("Killed and resumed", "soak.py --minutes 15", 25),
     # Accuracy
     "names": Run("A character model of first names", f"names.py --names {NAMES} --peer", 10),
     "orders": Run("Mixtures with n-grams", f"orders.py {MASC} --test DATA/masc-lm/test.txt", 60),
@@ -81,6 +104,8 @@ RUNS = {
     "learning_rates": Run("A learning rate for each layer", "learning_rates.py --task lm --width 192", 120),
     # What architectures can do
     "architectures": Run("Every architecture on real text", f"architectures.py --names {NAMES}", 60),
+    "long_memory-adding": Run("Long memory", "long_memory.py adding --seeds 1", 28),
+    "long_memory-copy": Run("Long memory", "long_memory.py copy --seeds 1", 35),
     "distance": Run("The benefit of gates and attention", "distance.py", 120),
     "reach": Run("The reach of gradients", "reach.py --distance 20", 10),
     "reach-mixed": Run("The reach of gradients", "reach.py --distance 30 --mixed", 10),

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import record
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.promises.jobs import configurations
@@ -38,13 +40,30 @@ def main() -> None:
     until, draw = time.monotonic() + 60 * options.minutes, random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         os.environ["SERIATIM_CACHE"] = f"{folder}/cache"
-        kills, trainings, mismatches = soak(Path(folder), options.steps, until, draw)
-    print(f"{kills} kills, {kills} resumes, {trainings} trainings compared, {mismatches} mismatches")
+        counts = soak(Path(folder), options.steps, until, draw)
+    kills, trainings, mismatches = (sum(column) for column in zip(*counts.values(), strict=True))
+    claim = record.Claim(
+        text="a training that is killed at any moment and resumed ends with the same bits",
+        reached=mismatches == 0 if kills else None,
+        peer="a training that was never killed",
+        ours=f"{kills} kills and resumes",
+        theirs=f"{mismatches} of {trainings} trainings differ",
+    )
+    rows = [[name, *one] for name, one in counts.items()]
+    record.save(
+        "soak",
+        claims=[claim],
+        settings=vars(options),
+        figures={},  # how many kills there are depends on the machine; none of them may lead to another result
+        tables=[[["training", "kills", "compared", "differ"], *rows, ["all", kills, trainings, mismatches]]],
+        notes="Weights, optimizer, carried state, progress, metrics except for timings, configuration and vocabulary "
+        "are compared. Each kill is SIGKILL at a moment that is drawn.",
+    )
     sys.exit(mismatches > 0)
 
 
-def soak(folder: Path, steps: int, until: float, draw: random.Random) -> tuple[int, int, int]:
-    """Return the numbers of kills, of compared trainings, and of trainings with a different result."""
+def soak(folder: Path, steps: int, until: float, draw: random.Random) -> dict[str, list[int]]:
+    """Return for each training the numbers of kills, of comparisons, and of different results."""
     jobs = configurations(folder, steps=steps, checkpoint_every=9, evaluate_every=20)
     for name, config in jobs.items():  # what is made once, compiled cells among it, is no part of the times below
         finish(config, folder / f"{name} first")
@@ -64,9 +83,7 @@ def soak(folder: Path, steps: int, until: float, draw: random.Random) -> tuple[i
             if odd:
                 print(f"{name}: {', '.join(odd)} differ", flush=True)
         print(f"round {rounds}: {sum(kills for kills, _, _ in counts.values())} kills so far", flush=True)
-    for name, (kills, trainings, mismatches) in counts.items():
-        print(f"{name:22} {kills:5} kills {trainings:4} trainings {mismatches:3} mismatches")
-    return tuple(sum(column) for column in zip(*counts.values(), strict=True))
+    return counts
 
 
 if __name__ == "__main__":

@@ -154,10 +154,37 @@ def test_what_cannot_be_measured_is_one_line(record, monkeypatch, tmp_path: Path
     (tmp_path / "failing.py").write_text("raise SystemExit('no peer here')")
     monkeypatch.setitem(figures.RUNS, "names", run._replace(command=str(tmp_path / "failing.py")))
     assert list(figures.measure("names", None)) == ["names: failed: no peer here"]
+    (tmp_path / "failing.py").write_text("")
+    (said,) = figures.measure("names", None)
+    assert said.startswith("names: has written no")
 
 
-@pytest.mark.parametrize("fault", ["missing", "no JSON", "without claims", "of another claim"])
-def test_a_bad_record_is_one_line(record, written, fault: str) -> None:
+def test_a_script_that_finds_a_fault_has_still_measured(record, written, monkeypatch, tmp_path: Path) -> None:
+    import figures
+
+    text = written("other").read_text(encoding="utf-8").replace('"name": "other"', '"name": "names"')
+    script = tmp_path / "faulty.py"
+    text = text.replace('"command": "other.py"', f'"command": "{script}"')
+    (tmp_path / "other.json").write_text(text, encoding="utf-8")
+    script.write_text("import shutil\nshutil.copy('other.json', 'names.json')\nraise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(record.RUNS, "names", record.RUNS["names"]._replace(command=str(script)))
+    said = list(figures.measure("names", None))
+    assert said
+    assert all("is new" in line for line in said)
+
+
+@pytest.mark.parametrize("word", ["DATA", "DATA/names.txt"])
+def test_every_command_names_what_it_lacks(record, monkeypatch, tmp_path: Path, word: str) -> None:
+    import figures
+
+    monkeypatch.setitem(record.RUNS, "names", record.RUNS["names"]._replace(command=f"names.py --names {word}"))
+    (said,) = figures.measure("names", tmp_path / "nowhere")
+    assert said == f"names: left out; {word.replace('DATA', str(tmp_path / 'nowhere'))} is missing"
+
+
+@pytest.mark.parametrize("fault", ["missing", "no JSON", "without claims", "of another claim", "of another script"])
+def test_a_bad_record_is_one_line(record, written, monkeypatch, fault: str) -> None:
     path = written()
     content = json.loads(path.read_text(encoding="utf-8"))
     if fault == "missing":
@@ -166,6 +193,8 @@ def test_a_bad_record_is_one_line(record, written, fault: str) -> None:
         path.write_text("{", encoding="utf-8")
     elif fault == "without claims":
         path.write_text(json.dumps({key: value for key, value in content.items() if key != "claims"}))
+    elif fault == "of another script":
+        monkeypatch.setitem(record.RUNS, "mine", record.RUNS["names"])
     else:
         path.write_text(json.dumps({**content, "name": "other"}))
     with pytest.raises(record.RecordError, match=r"mine\.json: .*; .*figures\.py mine") as raised:
@@ -200,6 +229,47 @@ def test_the_page_of_results_has_at_most_600_lines_and_25_claims(record, written
     assert text.count("\n") <= record.MAX_LINES
     assert text.count("](#mine-") == record.MAX_CLAIMS
     assert "more rows in the record" in text
+
+
+def test_the_page_has_room_for_every_record(record, written) -> None:
+    """Tables give way first; what every section says of its claims stays."""
+    one = written(
+        "mine", claims={f"claim {i}": True for i in range(3)}, tables=[[["number"], *([j] for j in range(9))]]
+    )
+    found = record.Record.model_validate_json(one.read_bytes())
+    records = [
+        found.model_copy(update={"name": name, "title": run.title, "command": run.command})
+        for name, run in record.RUNS.items()
+    ]
+    text = record.results(records)
+    assert text.count("\n") <= record.MAX_LINES
+    assert all(f"## {run.title}\n" in text for run in record.RUNS.values())
+    assert text.count("\n- claim 0") >= len(records)
+    assert "| number |" in text.partition(f"## {records[0].title}\n")[2].partition("\n## ")[0]
+    assert len(record.claims_page(records)) == 2 + record.MAX_CLAIMS
+
+
+def test_a_claim_follows_from_the_ratios_of_the_turns(record) -> None:
+    claim = record.compared("as fast", [2.0, 1.0, 4.0], [3.0, 3.0, 4.0], peer="torch", unit="s", least=1.5)
+    assert (claim.ratio, claim.reached) == (1.5, True)
+    rates = record.compared("as fast", [200.0], [300.0], peer="torch", unit="tokens/s", are_rates=True)
+    assert (round(rates.ratio, 3), rates.reached, rates.ours) == (0.667, False, "200 tokens/s")
+
+
+def test_a_claim_without_its_peer_says_so(record, written) -> None:
+    claim = record.compared("as fast", [2.0], None, peer="kenlm", unit="s")
+    assert (claim.reached, claim.ratio, claim.theirs) == (None, None, "not installed")
+    written(claims=[claim], peers=["torch", "no-such-package"])
+    one = record.read("mine")
+    assert one.peers.keys() == {"torch"}
+    assert "- as fast (2 s; kenlm: not installed): not measured." in record.results([one])
+
+
+def test_what_was_measured_stays_where_nothing_can_be(record, written) -> None:
+    before = written().read_text(encoding="utf-8")
+    claim = record.compared("as fast", [], None, peer="cuDNN", unit="ms", absent="no GPU here")
+    assert written(claims=[claim]).read_text(encoding="utf-8") == before
+    assert not record.read(written("other", claims=[claim]).stem).claims[0].theirs.startswith("not installed")
 
 
 def test_records_with_one_title_share_a_section(record, written) -> None:
