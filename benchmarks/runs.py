@@ -95,6 +95,7 @@ RUNS = {
         for name in [*published_labels.ROWS, *published_pairs.ROWS, *published_texts.ROWS]
     },
     "defaults": Run("What the defaults reach", "defaults.py --data DATA --seeds 3", 1500),
+    "skewed": Run("Skewed labels", "skewed.py --data DATA", 15),
     "plain_text": Run("Plain language models of words and subwords", "plain_text.py --data DATA", 125),
     "dropout": Run("The dropout of language models", "dropout.py --data DATA", 600),
     "word_models": Run("Language models of words", "word_models.py --data DATA", 100),
