@@ -203,7 +203,7 @@ class Training(Section):
     minutes: Positive | None = None
     """Train for so many minutes at most."""
     batch_size: Count | None = None
-    """The number of sequences of a batch; by default it follows the amount of data."""
+    """The number of sequences of a batch, on average for lines and tagged sentences; by default it follows the data."""
     sequence_length: Count = 64
     """The number of tokens of each sequence, which is the reach of truncated backpropagation."""
     accumulate: Count = 1
