@@ -23,6 +23,8 @@ P. Bojanowski et al., "Enriching word vectors with subword information", TACL 20
 characters, so that a batch need not hold text. Characters that did not occur in training are all alike.
 """
 
+import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,6 +33,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..compiler.cpp.toolchain import library
 from ..config import Config, Count, Section
 from ..core.errors import ConflictError, UnknownNameError, nearest
 from ..core.exporting import exporting
@@ -51,6 +54,17 @@ class CharacterModel(nn.Module):
         assert spellings is not None, "a vocabulary with characters makes batches with spellings"
         vectors = F.embedding(spellings.indices, self(spellings.characters, spellings.lengths))
         return torch.cat([embedded, vectors], dim=2)
+
+
+@functools.cache
+def compiled_words() -> ctypes.CDLL | None:
+    """Return compiled functions that read words, or None if nothing can be compiled."""
+    functions = library('#include "words.h"\n')
+    if functions is not None:
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+        tables = [pointer, pointer, pointer, count, count]
+        functions.sum_features.argtypes = [pointer, pointer, count, count, ctypes.c_int, *tables, pointer]
+    return functions
 
 
 def _embedding(num_characters: int, size: int) -> nn.Embedding:
@@ -177,6 +191,15 @@ class WordFeatures(CharacterModel):
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, output_size)``."""
+        table, tensors = self.embedding.weight, (characters, lengths, self.lower, self.class_of, self.embedding.weight)
+        is_plain = table.dtype == torch.float32 and not torch.is_grad_enabled() and not exporting()
+        if is_plain and all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors):
+            if (functions := compiled_words()) is not None:
+                sums = table.new_zeros(len(lengths), self.output_size)
+                kinds = sum(1 << bit for bit, kind in enumerate(FEATURES) if kind in self.kinds)
+                words, *tables = (x.data_ptr() for x in tensors)
+                functions.sum_features(words, tables[0], *characters.shape, kinds, *tables[1:], *table.shape, sums.data_ptr())
+                return sums
         vectors: Tensor = self.embedding(self.rows_of(characters, lengths))
         return vectors
 

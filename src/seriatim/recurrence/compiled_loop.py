@@ -49,8 +49,6 @@ class CompiledLoop:
     """What the loop computes with, if these are the weights of a module that do not change."""
     packed: dict[int, list[Tensor]] | None = None
     """The packed matrices of such a loop that runs forward, by the number of threads."""
-    fixed: Sequence[Tensor] = ()
-    """Of such a loop, the vectors and matrices that are among its arguments."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
@@ -92,8 +90,6 @@ class CompiledLoop:
         """Return a copy that keeps these weights as it reads them, for many short calls forward."""
         loop = copy.copy(self)
         loop.constants, loop.packed = [value.to(self.dtype) for value in self.traced.constants(weights)], {}
-        vectors = (loop.constants[i].reshape(-1).contiguous() for i in self.vectors)
-        loop.fixed = [*vectors, *(loop.constants[i] for i in self.matrices)]
         return loop
 
     def fits(self, leaves: Sequence[Tensor]) -> bool:
@@ -118,9 +114,6 @@ class CompiledLoop:
                 sequence, after the outputs.
             packing: the order of the rows.
         """
-        if self.packed is not None and packing.ragged is None and not self.program.attentions:
-            return self.run_kept(inputs, states, packing)
-
         # a step also replaces weights of attention that the next step reads, although they are leaves of a memory
         named = dict(zip(self.traced.leaves[1:], states, strict=True))
         attentions = (self.program.attentions[i] for i in self.located)
@@ -131,7 +124,9 @@ class CompiledLoop:
         constants = self.constants or [value.to(self.dtype) for value in self.traced.constants(weights)]
         starts = packing.sort(tuple(named[value].reshape(packing.batch, -1) for value in carried))
         entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
-        outputs, *ends = _LoopFunction.apply(  # type: ignore[no-untyped-call]
+        # autograd takes longer than all else around a short loop, and need not know of one without gradients
+        function: Any = _LoopFunction.apply if self.packed is None else functools.partial(_LoopFunction.forward, _Kept())
+        outputs, *ends = function(
             self,
             packing,
             *self.hoisted(constants, inputs, packing),
@@ -142,22 +137,6 @@ class CompiledLoop:
         )
         named.update(zip(carried, state_leaves(packing.unsort(tuple(ends))), strict=True))
         return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
-
-    def run_kept(
-        self, inputs: Tensor, states: Sequence[Tensor], packing: SequencePacking
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Do what `run` does with weights that are kept, for full sequences, in few operations."""
-        assert self.constants is not None
-        batch, values = packing.batch, []
-        for state, width in zip(states, self.program.state_widths, strict=True):
-            values.append(state.new_empty(batch + packing.rows, width))
-            values[-1][:batch] = state.reshape(batch, width)
-        tensors = [*self.hoisted(self.constants, inputs, packing), *values, *self.fixed]
-        storage = dict(zip(self.arguments, tensors, strict=True))
-        self.call(packing, storage, inputs, backward=False)
-        outputs = storage[self.program.output.buffer]
-        ends = [value[-batch:].clone().view_as(state) for value, state in zip(values, states, strict=True)]
-        return outputs[batch:] if self.program.output.rows == "after" else outputs, ends
 
     def hoisted(self, constants: Sequence[Tensor], inputs: Tensor, packing: SequencePacking) -> list[Tensor]:
         """Return what is computed before the loop, group by group: ``(rows, width)``."""
@@ -282,6 +261,12 @@ def _compute_group(
     for i, content in enumerate(contents):
         leaves[i] = leaves[i] + sum(value(rows) @ columns(matrix, constants) for rows, matrix in content.products[1:])
     return torch.cat(leaves, dim=1)
+
+
+class _Kept:
+    """The context of loops with kept weights, which have no gradient."""
+
+    needs_input_grad = ()
 
 
 class _LoopFunction(torch.autograd.Function):
