@@ -50,15 +50,14 @@ class BagNgrams(NamedTuple):
         """Return the features of some texts ``(texts, features)``."""
         longest, functions = self.longest[1] if len(self.characters) else 0, compiled_bag()
         if functions is not None:
-            counts, first = CompiledCounts(functions, texts, self.longest[0], longest), (0, len(self.words))
-            where = (find_keys(known, keys, start) for known, keys, start in zip(self[:2], counts.keys, first, strict=True))
-            return counts.features(np.concatenate(list(where)).astype(np.int32), self.scales, len(self.words))
+            counted = CompiledCounts(functions, texts, self.longest[0], longest)
+            where = map(find_keys, self[:2], counted.keys, (0, len(self.words)))
+            return counted.features(np.concatenate(list(where)).astype(np.int32), self.scales, len(self.words))
         found = find_ngrams(texts, words=self.longest[0], characters=range(2, longest + 1))
-        matches, first = [], 0
-        for known, (keys, rows) in zip((self.words, self.characters), found, strict=True):
+        matches = []
+        for known, (keys, rows), first in zip(self[:2], found, (0, len(self.words)), strict=True):
             columns = find_keys(known, keys, first)
             matches.append((rows[columns >= 0], columns[columns >= 0]))
-            first += len(known)
         rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *matches, strict=True))
         pairs, counts = np.unique(rows * max(1, len(self.scales)) + columns, return_counts=True)
 

@@ -111,18 +111,15 @@ class FeatureTagger(TagModel):
         """Return the score of each tag for each word; meaningless on padding."""
         size, time = batch.forms.shape
         lengths, device = batch.lengths.numpy(), self.weights.device
-        spelled, number = batch.spelled, batch.forms
-        if len(spelled) > number.size:  # else the words of the corpus are nearly all in this batch
-            distinct, number = np.unique(number, return_inverse=True)
-            spelled = [spelled[form] for form in distinct.tolist()]
-        attributes = find_attributes(spelled)
+        distinct, number = np.unique(batch.forms, return_inverse=True)
+        attributes = find_attributes([batch.spelled[form] for form in distinct.tolist()])
         by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)
-        by_word = by_word.view((len(spelled) + 1) * OFFSETS, -1)
+        by_word = by_word.view((len(distinct) + 1) * OFFSETS, -1)
 
         # Beyond the ends of a sentence stands the last word, which has the attribute of a boundary.
-        padded = np.full((size, time + 2 * REACH), len(spelled))
+        padded = np.full((size, time + 2 * REACH), len(distinct))
         within = np.arange(time) < lengths[:, None]
-        padded[:, REACH : REACH + time] = np.where(within, number.reshape(size, time), len(spelled))
+        padded[:, REACH : REACH + time] = np.where(within, number.reshape(size, time), len(distinct))
         rows = padded[:, np.arange(time)[:, None] + np.arange(OFFSETS)] * OFFSETS + np.arange(OFFSETS)
         words = torch.from_numpy(rows.reshape(size * time, OFFSETS)).to(device)
         scales = by_word.new_tensor(SCALES).expand_as(words)

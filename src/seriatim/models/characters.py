@@ -26,7 +26,7 @@ characters, so that a batch need not hold text. Characters that did not occur in
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field, field_validator
@@ -61,9 +61,8 @@ def compiled_words() -> ctypes.CDLL | None:
     """Return compiled functions that read words, or None if nothing can be compiled."""
     functions = library('#include "words.h"\n')
     if functions is not None:
-        pointer, count = ctypes.c_void_p, ctypes.c_int64
-        tables = [pointer, pointer, pointer, count, count]
-        functions.sum_features.argtypes = [pointer, pointer, count, count, ctypes.c_int, *tables, pointer]
+        pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
+        functions.sum_features.argtypes = [*2 * pointer, *3 * count, *3 * pointer, *2 * count, *pointer]
     return functions
 
 
@@ -192,15 +191,14 @@ class WordFeatures(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, output_size)``."""
         table, tensors = self.embedding.weight, (characters, lengths, self.lower, self.class_of, self.embedding.weight)
-        is_plain = table.dtype == torch.float32 and not torch.is_grad_enabled() and not exporting()
-        if is_plain and all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors):
-            if (functions := compiled_words()) is not None:
-                sums = table.new_zeros(len(lengths), self.output_size)
-                kinds = sum(1 << bit for bit, kind in enumerate(FEATURES) if kind in self.kinds)
-                words, *tables = (x.data_ptr() for x in tensors)
-                functions.sum_features(words, tables[0], *characters.shape, kinds, *tables[1:], *table.shape, sums.data_ptr())
-                return sums
-        vectors: Tensor = self.embedding(self.rows_of(characters, lengths))
+        is_fast = table.dtype == torch.float32 and not torch.is_grad_enabled() and not exporting()
+        is_fast &= all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors)
+        if not is_fast or (functions := compiled_words()) is None:
+            return cast(Tensor, self.embedding(self.rows_of(characters, lengths)))
+        vectors = table.new_zeros(len(lengths), self.output_size)
+        kinds = sum(1 << bit for bit, kind in enumerate(FEATURES) if kind in self.kinds)
+        ids, sizes, *tables = (x.data_ptr() for x in tensors)
+        functions.sum_features(ids, sizes, *characters.shape, kinds, *tables, *table.shape, vectors.data_ptr())
         return vectors
 
     def rows_of(self, characters: Tensor, lengths: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
@@ -125,8 +126,10 @@ class CompiledLoop:
         starts = packing.sort(tuple(named[value].reshape(packing.batch, -1) for value in carried))
         entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
         # autograd takes longer than all else around a short loop, and need not know of one without gradients
-        function: Any = _LoopFunction.apply if self.packed is None else functools.partial(_LoopFunction.forward, _Kept())
-        outputs, *ends = function(
+        apply: Any = _LoopFunction.apply
+        if self.packed is not None:
+            apply = functools.partial(_LoopFunction.forward, SimpleNamespace(needs_input_grad=()))
+        outputs, *ends = apply(
             self,
             packing,
             *self.hoisted(constants, inputs, packing),
@@ -261,12 +264,6 @@ def _compute_group(
     for i, content in enumerate(contents):
         leaves[i] = leaves[i] + sum(value(rows) @ columns(matrix, constants) for rows, matrix in content.products[1:])
     return torch.cat(leaves, dim=1)
-
-
-class _Kept:
-    """The context of loops with kept weights, which have no gradient."""
-
-    needs_input_grad = ()
 
 
 class _LoopFunction(torch.autograd.Function):

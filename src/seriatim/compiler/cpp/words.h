@@ -7,7 +7,7 @@
 
 // Adds the rows of a table (rows, size) at the hashes of the features of each word, in the order of `WordFeatures`:
 // prefixes, suffixes, shape, lower case, as far as `kinds` has their bits; by id of a character, its lower case and class.
-extern "C" void sum_features(const int64_t* ids, const int64_t* lengths, int64_t words, int64_t longest, int kinds,
+extern "C" void sum_features(const int64_t* ids, const int64_t* lengths, int64_t words, int64_t longest, int64_t kinds,
                              const int64_t* lower, const int64_t* classes, const float* table, int64_t rows,
                              int64_t size, float* sums) {
   const uint64_t prime = 1000003, start = 0x9E3779B97F4A7C15ull, spread = 0xBF58476D1CE4E5B9ull;
