@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ..data.tokenizers import END, Spelling, Tokenizer, name_of_bytes
 from ..decoding.sampling import CandidateScore, TextRequest
 from ..tasks import TASKS
-from .completions import LONG_TEXT, TextGeneration, usage
+from .completions import TextGeneration, usage
 from .json_bodies import BODY_ERRORS, HttpError, JsonResponse, described_errors, new_router
 from .prediction_engine import PredictionRequest
 from .schemas import AnswerList, AnswerRequest, ScoreAnswer, ScoreRequest, TokenizeRequest, TokenList, answer_request
@@ -70,8 +70,7 @@ def _endpoint(path: str, kind: type[AnswerRequest]) -> Callable[..., Awaitable[R
 async def _sizes(model: ServedPredictor, items: Sequence[object], most: int) -> list[int]:
     """Return the numbers of tokens of the inputs; raise HttpError if they have too many together."""
     texts = [item if isinstance(item, str) else " ".join(cast(list[str], item)) for item in items]
-    each = (len(model.run.tokenizer.encode(text)) for text in texts)
-    sizes = list(each) if sum(map(len, texts)) <= LONG_TEXT else await asyncio.to_thread(list, each)
+    sizes = await asyncio.to_thread(lambda: [len(model.run.tokenizer.encode(text)) for text in texts])
     if (tokens := sum(sizes)) > most:
         problem = f"must have at most {most:,} tokens together, got {tokens:,}; send less at once"
         raise HttpError(400, f"input: {problem}", param="input")
