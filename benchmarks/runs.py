@@ -59,6 +59,11 @@ RUNS = {
         "A recurrent translator", f"recurrent_translation.py --source {CAPTIONS}.en --target {CAPTIONS}.de", 5
     ),
     "tiny": Run("A tiny encoder-decoder", "tiny.py --data DATA/inflection-de/train-medium.tsv", 2),
+    "latency": Run(
+        "One short text",
+        "latency.py --labelled DATA/trec6/train.tsv --label coarse --tagged DATA/conll2000/train.txt",
+        5,
+    ),
     "speculation": Run("Drafts", "speculation.py --data DATA/masc-lm/train.txt --minutes 4", 15),
     "encoding": Run("Encoding a text", "encoding.py --mb 20", 5),
     "large_vocabulary": Run("Memory of a large vocabulary", "large_vocabulary.py", 1),

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import seriatim
+from seriatim.models import characters
 from seriatim.models.characters import FEATURES, LONGEST, PRIME, START, WordFeatures
 from seriatim.models.tagger import Options
 
@@ -62,6 +63,20 @@ def test_a_vector_is_the_sum_over_features_and_does_not_depend_on_padding(kinds:
         rows = features.rows_of(*encode([word]))[0]
         torch.testing.assert_close(alone, vector)
         torch.testing.assert_close(features.embedding.weight[rows].sum(0), vector)
+
+
+@pytest.mark.parametrize("kinds", [FEATURES, *[(kind,) for kind in FEATURES]])
+def test_compiled_sums_are_those_of_the_operators(kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    features = WordFeatures(ALPHABET, kinds, size=5, rows=500)
+    with torch.no_grad():
+        features.embedding.weight[1:].normal_()
+        features.embedding.weight[7, 2] = torch.nan
+        words = encode([*some_words(), ""], padding=2)
+        compiled = features(*words)
+        for word, vector in zip([*some_words(), ""], compiled, strict=True):
+            assert torch.equal(features(*encode([word]))[0].nan_to_num(99), vector.nan_to_num(99))
+        monkeypatch.setattr(characters, "compiled_words", lambda: None)
+        torch.testing.assert_close(compiled, features(*words), equal_nan=True)
 
 
 def test_names_may_be_given_as_a_list_or_with_commas() -> None:

@@ -182,6 +182,7 @@ def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.Monkey
     fitted = fit_softmax(features, labels, 3, strength=5.0)
     again = fit_softmax(features, labels, 3, strength=5.0)
     assert torch.equal(fitted.weights, again.weights)
+    found = [table.features(some) for some in (texts, ["never seen 😀"], ["-ab ab", ""], [])]
 
     monkeypatch.setattr(bag, "compiled_bag", lambda: None)
     expected, others = count_features(texts, **settings)
@@ -190,6 +191,9 @@ def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.Monkey
     assert torch.equal(features.offsets, others.offsets)
     assert torch.equal(features.columns, others.columns)
     torch.testing.assert_close(features.values, others.values)
+    for some, compiled in zip((texts, ["never seen 😀"], ["-ab ab", ""], []), found, strict=True):
+        for values, reference in zip(compiled, table.features(some), strict=True):
+            torch.testing.assert_close(values, reference)
     monkeypatch.setattr(bag, "TOLERANCE", 1e-7)
     slowly = fit_softmax(features, labels, 3, strength=5.0)
     first, second = (features.times(one.weights) + one.bias for one in (fitted, slowly))

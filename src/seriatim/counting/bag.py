@@ -24,7 +24,7 @@ from ..models.classifier import Classifier
 from ..models.probabilities import softmax
 from .compiled_bag import CompiledCounts, address, compiled_bag
 from .minimization import TIME_SPENT, minimize
-from .sparse_features import SparseRows, find_ngrams
+from .sparse_features import SparseRows, find_keys, find_ngrams
 
 TYPES = {
     **dict.fromkeys(("words", "characters"), torch.int64),
@@ -48,15 +48,16 @@ class BagNgrams(NamedTuple):
 
     def features(self, texts: Sequence[str]) -> SparseRows:
         """Return the features of some texts ``(texts, features)``."""
-        longest = self.longest[1] if len(self.characters) else 0
+        longest, functions = self.longest[1] if len(self.characters) else 0, compiled_bag()
+        if functions is not None:
+            counted = CompiledCounts(functions, texts, self.longest[0], longest)
+            where = map(find_keys, self[:2], counted.keys, (0, len(self.words)))
+            return counted.features(np.concatenate(list(where)).astype(np.int32), self.scales, len(self.words))
         found = find_ngrams(texts, words=self.longest[0], characters=range(2, longest + 1))
-        matches, first = [], 0
-        for known, (keys, rows) in zip((self.words, self.characters), found, strict=True):
-            if len(known) and len(keys):
-                position = np.searchsorted(known, keys).clip(max=len(known) - 1)
-                hit = known[position] == keys
-                matches.append((rows[hit], position[hit] + first))
-            first += len(known)
+        matches = []
+        for known, (keys, rows), first in zip(self[:2], found, (0, len(self.words)), strict=True):
+            columns = find_keys(known, keys, first)
+            matches.append((rows[columns >= 0], columns[columns >= 0]))
         rows, columns = map(np.concatenate, zip((np.zeros(0, np.int64),) * 2, *matches, strict=True))
         pairs, counts = np.unique(rows * max(1, len(self.scales)) + columns, return_counts=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..compiler.cpp.toolchain import library
-from .sparse_features import P, SparseRows, mix, read_characters
+from .sparse_features import SparseRows, read_characters
 
 TEXTS_READ = 1 << 14
 """Texts whose characters are in memory together."""
@@ -22,7 +22,7 @@ def compiled_bag() -> ctypes.CDLL | None:
         pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
         functions.counts_new.restype = pointer
         functions.counts_free.argtypes = [pointer]
-        functions.counts_add.argtypes = [pointer, pointer, pointer, count, pointer, pointer, number, number]
+        functions.counts_add.argtypes = [pointer, pointer, pointer, count, pointer, number, number]
         functions.counts_size.argtypes, functions.counts_size.restype = [pointer, number], count
         functions.counts_keys.argtypes = [pointer, number, pointer, pointer]
         functions.counts_rows.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer]
@@ -50,9 +50,8 @@ class CompiledCounts:
         self.functions, self.texts, self.counts = functions, len(texts), functions.counts_new()
         for start in range(0, len(texts), TEXTS_READ):
             points, ends, classes = read_characters(texts[start : start + TEXTS_READ])
-            codes = mix(np.arange(len(classes), dtype=np.uint64) + P)
-            read, tables = map(address, (points, ends)), map(address, (codes, classes))
-            functions.counts_add(self.counts, *read, len(ends), *tables, words, characters)
+            read = address(points), address(ends), len(ends), address(classes)
+            functions.counts_add(self.counts, *read, words, characters)
         sizes = [functions.counts_size(self.counts, kind) for kind in (0, 1)]
         self.keys = [np.empty(size, np.uint64) for size in sizes]
         self.frequency = [np.empty(size, np.int64) for size in sizes]

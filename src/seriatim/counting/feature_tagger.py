@@ -35,7 +35,7 @@ from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
 from ..models.crf import CRF, bio_transitions
 from ..models.tagger import TagModel
 from .minimization import Minimum, minimize
-from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, mix
+from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, find_keys, mix
 
 REACH = 2
 """Largest distance of a word whose attributes are read."""
@@ -66,9 +66,7 @@ class AttributeTable(NamedTuple):
 
     def find(self, attributes: np.ndarray) -> np.ndarray:
         """Return the index of each attribute; the number of keys where it is not known."""
-        size = len(self.keys)
-        position = np.searchsorted(self.keys, attributes).clip(max=max(0, size - 1))
-        return np.where(self.keys[position] == attributes, position, size) if size else np.zeros_like(position)
+        return find_keys(self.keys, attributes, unknown=len(self.keys))
 
     def rows(self, attributes: np.ndarray, *, boundary: bool) -> SparseRows:
         """Return which attributes each word has ``(words, attributes + 1)``.
@@ -87,7 +85,8 @@ def pairs_of(attributes: np.ndarray, words: np.ndarray) -> np.ndarray:
 
     ``attributes`` are those of the words; the index after the last one stands for what is beyond a sentence.
     """
-    read = np.pad(attributes[:, [LOWER, *range(COLUMNS, attributes.shape[1])]], ((0, 1), (0, 0)))[words]
+    chosen = [LOWER, *range(COLUMNS, attributes.shape[1])]
+    read = np.concatenate([attributes, np.zeros_like(attributes, shape=(1, attributes.shape[1]))])[:, chosen][words]
     return mix(read[..., :-1, :] * P + read[..., 1:, :])
 
 

@@ -104,6 +104,15 @@ def mix(values: np.ndarray) -> np.ndarray:
     return np.asarray(values ^ (values >> SHIFTS[2]))
 
 
+def find_keys(known: np.ndarray, keys: np.ndarray, first: int = 0, unknown: int = -1) -> np.ndarray:
+    """Return ``first`` plus the index of each key among known ones, which are sorted; ``unknown`` for others."""
+    if not len(known):
+        return np.full(keys.shape, unknown)
+    position = np.searchsorted(known, keys)
+    position[position == len(known)] = 0
+    return np.where(known[position] == keys, position + first, unknown)
+
+
 def find_ngrams(texts: Sequence[str], *, words: int, characters: Sequence[int]) -> tuple[Occurrences, Occurrences]:
     """Return the n-grams of 1 to ``words`` words of some texts, and those of ``characters`` characters."""
     points, ends, table = read_characters(texts)
@@ -183,6 +192,7 @@ def _joined(occurrences: Sequence[Occurrences]) -> Occurrences:
     return Occurrences(keys, np.concatenate([np.zeros(0, np.int64), *(found.rows for found in occurrences)]))
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _class_of(character: str) -> int:
     if character.isspace():
         return SPACE

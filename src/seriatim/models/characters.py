@@ -23,14 +23,17 @@ P. Bojanowski et al., "Enriching word vectors with subword information", TACL 20
 characters, so that a batch need not hold text. Characters that did not occur in training are all alike.
 """
 
+import ctypes
+import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..compiler.cpp.toolchain import library
 from ..config import Config, Count, Section
 from ..core.errors import ConflictError, UnknownNameError, nearest
 from ..core.exporting import exporting
@@ -51,6 +54,16 @@ class CharacterModel(nn.Module):
         assert spellings is not None, "a vocabulary with characters makes batches with spellings"
         vectors = F.embedding(spellings.indices, self(spellings.characters, spellings.lengths))
         return torch.cat([embedded, vectors], dim=2)
+
+
+@functools.cache
+def compiled_words() -> ctypes.CDLL | None:
+    """Return compiled functions that read words, or None if nothing can be compiled."""
+    functions = library('#include "words.h"\n')
+    if functions is not None:
+        pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
+        functions.sum_features.argtypes = [*2 * pointer, *3 * count, *3 * pointer, *2 * count, *pointer]
+    return functions
 
 
 def _embedding(num_characters: int, size: int) -> nn.Embedding:
@@ -177,7 +190,15 @@ class WordFeatures(CharacterModel):
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, output_size)``."""
-        vectors: Tensor = self.embedding(self.rows_of(characters, lengths))
+        table, tensors = self.embedding.weight, (characters, lengths, self.lower, self.class_of, self.embedding.weight)
+        is_fast = table.dtype == torch.float32 and not torch.is_grad_enabled() and not exporting()
+        is_fast &= all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors)
+        if not is_fast or (functions := compiled_words()) is None:
+            return cast(Tensor, self.embedding(self.rows_of(characters, lengths)))
+        vectors = table.new_zeros(len(lengths), self.output_size)
+        kinds = sum(1 << bit for bit, kind in enumerate(FEATURES) if kind in self.kinds)
+        ids, sizes, *tables = (x.data_ptr() for x in tensors)
+        functions.sum_features(ids, sizes, *characters.shape, kinds, *tables, *table.shape, vectors.data_ptr())
         return vectors
 
     def rows_of(self, characters: Tensor, lengths: Tensor) -> Tensor:

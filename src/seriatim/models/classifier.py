@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from ..config import Model
 from ..core.contract import SequenceLayer
 from ..core.errors import RangeError
+from ..core.lengths import check_lengths
 from ..data.word_forms import Spellings
 from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, Pooling, layer_from_config
@@ -79,7 +80,7 @@ class Classifier(NeuralModel):
 
         ``spellings`` has the characters of the tokens, if the model reads them.
         """
-        inputs = self.embedding(tokens)
+        inputs, lengths = self.embedding(tokens), check_lengths(lengths, *tokens.shape)
         if self.characters is not None:
             inputs = self.characters.append(inputs, spellings)
         outputs, _ = self.layer(self.dropout(inputs), lengths=lengths)

@@ -255,15 +255,13 @@ def best_path(scores: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.
 
     The transitions are ``(to, from)``. NumPy has a smaller overhead for each of the many operations on few numbers.
     """
-    best, before = start + scores[0], []
+    best = [start + scores[0]]
     for step in scores[1:]:
-        totals = best + moves
-        before.append(totals.argmax(1))
-        best = totals.max(1) + step
-    last = best + end
+        best.append(np.maximum.reduce(best[-1] + moves, axis=1) + step)
+    last = best.pop() + end
     path = [int(last.argmax())]
-    for tags in reversed(before):
-        path.append(int(tags[path[-1]]))
+    for before in reversed(best):
+        path.append(int((before + moves[path[-1]]).argmax()))
     return path[::-1], last.max()
 
 

@@ -11,6 +11,7 @@ import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
@@ -124,7 +125,11 @@ class CompiledLoop:
         constants = self.constants or [value.to(self.dtype) for value in self.traced.constants(weights)]
         starts = packing.sort(tuple(named[value].reshape(packing.batch, -1) for value in carried))
         entries = {value.attribute: leaf for value, leaf in named.items() if value.op == "memory"}
-        outputs, *ends = _LoopFunction.apply(  # type: ignore[no-untyped-call]
+        # autograd takes longer than all else around a short loop, and need not know of one without gradients
+        apply: Any = _LoopFunction.apply
+        if self.packed is not None:
+            apply = functools.partial(_LoopFunction.forward, SimpleNamespace(needs_input_grad=()))
+        outputs, *ends = apply(
             self,
             packing,
             *self.hoisted(constants, inputs, packing),

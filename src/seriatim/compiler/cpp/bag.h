@@ -26,7 +26,7 @@ struct Slot {  // of an n-gram
 };
 
 struct Table {  // all n-grams of one kind, found by linear probing
-  std::vector<Slot> slots = std::vector<Slot>(1 << 16);
+  std::vector<Slot> slots = std::vector<Slot>(1 << 10);
   int32_t used = 0;
 
   Slot& find(uint64_t key) {
@@ -36,8 +36,10 @@ struct Table {  // all n-grams of one kind, found by linear probing
     return slots[i];
   }
   void reserve(size_t more) {
-    if (2 * (used + more) < slots.size()) return;
-    std::vector<Slot> old(4 * slots.size());
+    size_t size = slots.size();
+    while (2 * (used + more) >= size) size *= 4;
+    if (size == slots.size()) return;
+    std::vector<Slot> old(size);
     old.swap(slots);
     for (const Slot& slot : old)
       if (slot.number >= 0) find(slot.key) = slot;
@@ -77,9 +79,9 @@ Counts* counts_new() { return new Counts; }
 void counts_free(Counts* found) { delete found; }
 
 // Counts the n-grams of texts, which begin and end with a space: characters, where each text ends, and by character the
-// code and the class; the longest n-grams of words and of characters.
-void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int64_t texts, const uint64_t* codes,
-                const int8_t* classes, int words, int characters) {
+// class; the longest n-grams of words and of characters.
+void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int64_t texts, const int8_t* classes,
+                int words, int characters) {
   std::vector<uint64_t> single, keys, edges, code;
   std::vector<int8_t> kind;
   int64_t start = 0;
@@ -88,7 +90,7 @@ void counts_add(Counts* found, const uint32_t* points, const int64_t* ends, int6
     const uint32_t* text = points + start;
     code.resize(size), kind.resize(size), single.clear(), keys.clear();
     for (int64_t i = 0; i < size; ++i) {
-      code[i] = codes[text[i]], kind[i] = classes[text[i]];
+      code[i] = mix(text[i] + P), kind[i] = classes[text[i]];
       if (kind[i] == JOINING) {
         const bool between = classes[text[i - 1]] == IN_WORD && classes[text[i + 1]] == IN_WORD;
         kind[i] = between ? IN_WORD : ALONE;
