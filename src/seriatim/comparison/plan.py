@@ -206,7 +206,7 @@ def read_plan(folder: Path) -> Plan:
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:
-        raise DamagedError(f"{path}: {explain(error)}; restore it, or start again with --overwrite") from None
+        raise DamagedError(f"{path}: {explain(error, tree)}; restore it, or start again with --overwrite") from None
 
 
 def check_version(path: Path, version: object) -> None:

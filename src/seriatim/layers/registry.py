@@ -448,7 +448,7 @@ def resolve_options(
     try:
         options = section.model_validate({name: given[name] for name in given if name not in rest})
     except ValidationError as error:
-        raise RangeError(f"model.options.{explain(error)}") from None
+        raise RangeError(f"model.options.{explain(error, given)}") from None
     known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
     for key in rest:
         if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
