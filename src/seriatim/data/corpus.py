@@ -8,7 +8,6 @@ import functools
 import hashlib
 import itertools
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError
-from ..storage.disk_cache import cached_resumable, complete, find, intact, make_folder, read_entry, read_facts
-from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
+from ..storage.disk_cache import cached_resumable, find, read_entry, read_facts
+from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded
 from .repairs import Repairs
 from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
 from .text import Source, located_lines, read_chunks, read_whole_lines
@@ -273,20 +272,10 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     content = content_of(sources)
     fitted: list[Tokenizer] = []
 
-    # Learning words reads the whole text, so the encoded text is a by-product of it, and is cached, too.
     def write(folder: Path) -> None:
-        if config.kind == "word":
-            encoded = folder / "encoded"
-            make_folder(encoded)
-            tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
-            corpus = folder.parent / f"{_corpus_key(tokenizer, unit, content)}-{CONTENT_VERSION}"
-            if not intact(corpus):
-                complete(corpus, encoded, lambda _: None)
-            shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
-        else:
-            sample = TokenizerSample(config, content.bytes)
-            tokenizer = _fit(sources, config, sample, unit=unit, content=content)
-            sample.save(folder)
+        sample = TokenizerSample(config, content.bytes)
+        tokenizer = _fit(sources, config, sample, unit=unit, content=content)
+        sample.save(folder)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         fitted.append(tokenizer)
 
