@@ -19,7 +19,7 @@ import numpy as np
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError
 from ..storage.disk_cache import cached_resumable, find, read_entry, read_facts
-from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded
+from .encoding import BLOCK, PARALLEL_BYTES, Statistics, cut_blocks, id_type, no_text, write_encoded
 from .repairs import Repairs
 from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
 from .text import Source, located_lines, read_chunks, read_whole_lines
@@ -258,7 +258,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
     content = content_of(sources)
-    key = _corpus_key(tokenizer, unit, content)
+    key = _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
     write = functools.partial(write_encoded, sources=sources, tokenizer=tokenizer, unit=unit, content=content)
     return _open_cached(f"{key}-{CONTENT_VERSION}", write, read, sources)
 
@@ -334,7 +334,7 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     longest = unfinished = 0
 
     # The corpus holds token ids only, so the text is read again for its words, and a line may go on in the next chunk.
-    for text, _ in measure(sources, unit=unit):
+    for text, _ in itertools.chain.from_iterable(block.chunks for block in cut_blocks(sources, unit=unit)):
         words.update(text.split())
         lengths = [len(line) for line in text.split("\n")]
         lengths[0] += unfinished if unit == "stream" else 0
@@ -365,10 +365,6 @@ def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -
     """Return the name of the cache folder of a learned tokenizer."""
     name = _key("tokenizer", f"{unit} {config.model_dump_json()}", content)
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"
-
-
-def _corpus_key(tokenizer: Tokenizer, unit: str, content: TextDigest) -> str:
-    return _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
 
 
 def _key(kind: str, settings: str, content: TextDigest) -> str:

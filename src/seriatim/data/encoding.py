@@ -84,7 +84,10 @@ def last_of(chunks: Iterable[TextChunk], before: str) -> str:
 
 
 def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the chunks of a block, and count each; see `seriatim.data.encoding.measure`."""
+    """Iterate over the chunks of a block, and count each.
+
+    If ``words`` are not counted, a correction is returned that the caller adds to its own count.
+    """
     last = block.last
     for text, begins_document in block.chunks:
         if unit == "line":
@@ -299,20 +302,6 @@ def write_encoded(
     text = _WrittenText(folder, sources, tokenizer, unit)
     text.write(content)
     text.finish()
-
-
-def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the chunks of a text as they are encoded, and count each.
-
-    Each chunk is some lines with their line ends, or some text of the stream (see `encode_corpus`). If ``words`` are
-    not counted, a correction is returned that the caller adds to its own count.
-    """
-    last = "\n"
-    for block in cut_blocks(sources, unit=unit):
-        yield from measure_block(block, unit=unit, words=words)
-        last = block.chunks[-1].text[-1:] or "\n"
-    if last != "\n":
-        yield "", Statistics(lines=1)
 
 
 def no_text(sources: Sequence[Source]) -> InputError:
