@@ -21,7 +21,7 @@ import record
 from large_text import make_text
 
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.data.encoding import write_encoded, write_words
+from seriatim.data.encoding import write_encoded
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_chunks
@@ -55,10 +55,6 @@ def main() -> None:
             with tempfile.TemporaryDirectory(dir=place) as folder:
                 write_encoded(Path(folder), sources, tokenizers[kind], unit=unit, content=content)
 
-        def learning() -> None:
-            with tempfile.TemporaryDirectory(dir=place) as folder:
-                write_words(Path(folder), sources, TokenizerConfig(kind="word"), unit="stream", content=content)
-
         def peer() -> None:
             encoded = inner.encode_batch(parts, add_special_tokens=False)
             np.concatenate([np.array(part.ids, dtype=np.uint16) for part in encoded])
@@ -70,7 +66,6 @@ def main() -> None:
             "byte": lambda: ours("byte", "stream"),
             "char": lambda: ours("char", "stream"),
             "word": lambda: ours("word", "stream"),
-            "word, with the learning of the words": learning,
         }
         times = machine.times_in_turn(works, options.repeats)
     rates = {name: [size / seconds for seconds in found] for name, found in times.items()}

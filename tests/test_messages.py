@@ -41,8 +41,8 @@ def test_another_process_reports_an_error_of_the_same_kind() -> None:
 
 
 PUT_TOGETHER = (
-    "{section}{'.' * bool(section)}{explain(error)}",
-    "model.options.{explain(error)}",
+    "{section}{'.' * bool(section)}{explain(error, {key: value})}",
+    "model.options.{explain(error, given)}",
     "{self.name}:{self.number}: {reason}",
 )
 """Messages whose remedy is in a value; another expression than a text begins with <."""

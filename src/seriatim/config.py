@@ -5,7 +5,7 @@ reported in one line that names the key.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -21,10 +21,10 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import ErrorDetails
 
 from .core.errors import InputError, MalformedError, MismatchError, RangeError, UnknownNameError, nearest, shown
 from .core.json_object import JsonObject
+from .core.problems import UNKNOWN, Problem, problems_of
 from .storage.files import dump_plain, load_plain, read_text
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
@@ -294,7 +294,7 @@ class Config(Section):
             try:
                 setattr(getattr(copy, section) if section else copy, key, value)
             except ValidationError as error:
-                raise RangeError(f"{section}{'.' * bool(section)}{explain(error)}") from None
+                raise RangeError(f"{section}{'.' * bool(section)}{explain(error, {key: value})}") from None
         copy.model.options.update(options)
         return copy.settled() if self._settled else copy
 
@@ -398,7 +398,7 @@ def resolve(source: ConfigSource, overrides: Mapping[str, object] | None = None)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise input_error_of(error, where) from None
+        raise input_error_of(error, tree, where) from None
 
 
 def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | None = None) -> tuple[Config, list[str]]:
@@ -411,9 +411,10 @@ def resolve_leniently(source: ConfigSource, overrides: Mapping[str, object] | No
     try:
         return Config.model_validate(tree), []
     except ValidationError as error:
-        for problem in error.errors():
-            _drop(tree, [str(component) for component in problem["loc"]])
-        return Config.model_validate(tree), [where + problem for problem in explain_all(error)]
+        problems = problems_of(error, tree)
+        for problem in problems:
+            _drop(tree, list(map(str, problem.path)))
+        return Config.model_validate(tree), [where + _explain(problem) for problem in problems]
 
 
 def _drop(tree: JsonObject, path: list[str]) -> None:
@@ -478,7 +479,7 @@ def read_settings(kind: type[Settings], settings: Mapping[str, object]) -> Setti
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
-        raise input_error_of(error) from None
+        raise input_error_of(error, settings) from None
 
 
 def read_yaml(path: Path) -> JsonObject:
@@ -526,56 +527,26 @@ def _set(tree: JsonObject, name: str, value: object) -> None:
     tree[last] = value
 
 
-# What pydantic finds wrong, in one line: field, reason, next step
+# What is wrong with a configuration, in one line: field, reason, next step
 
 
-TYPES = ("int", "float", "str", "bool", "none")
-"""Names by which pydantic calls types in the place of an error; the others are no identifiers."""
+def input_error_of(error: ValidationError, data: object, where: str = "") -> InputError:
+    """Return the first of the problems of some data; ``where`` is the beginning of the message, such as the file."""
+    problem = problems_of(error, data)[0]
+    kind = UnknownNameError if problem.kind == UNKNOWN else RangeError
+    return kind(where + _explain(problem), place=where.removesuffix(": ") or problem.name)
 
 
-def input_error_of(error: ValidationError, where: str = "") -> InputError:
-    """Return the first of the problems of an error; ``where`` is the beginning of the message, such as the file."""
-    problem = error.errors()[0]
-    kind = UnknownNameError if problem["type"] == "extra_forbidden" else RangeError
-    return kind(where + explain(error), place=where.removesuffix(": ") or _field_of(problem))
+def explain(error: ValidationError, data: object) -> str:
+    """Return the first of the problems of some data in one line: key, reason and remedy."""
+    return _explain(problems_of(error, data)[0])
 
 
-def explain(error: ValidationError) -> str:
-    """Return the first of the problems of an error in one line: key, reason and remedy."""
-    return explain_all(error)[0]
-
-
-def explain_all(error: ValidationError) -> list[str]:
-    """Return each problem of an error in one line. Of a field of several types, the reasons of all are one problem."""
-    grouped: dict[str, list[ErrorDetails]] = {}
-    for problem in error.errors():
-        grouped.setdefault(_field_of(problem), []).append(problem)
-    return [_explain(name, problems) for name, problems in grouped.items()]
-
-
-def _field_of(problem: ErrorDetails) -> str:
-    """Return the dotted name of the field of a problem, without pydantic's names of the types that it can have."""
-    path = [str(component) for component in problem["loc"]]
-    if problem["type"] == "extra_forbidden":  # the last component is the user's
-        return ".".join(path)
-    end = len(path)
-    for i in range(len(path) - 1, 0, -1):
-        if not (path[i] in TYPES or path[i].isdigit() or not path[i].isidentifier()):
-            break
-        end = end if path[i].isdigit() else i  # a position belongs to the list before it
-    return ".".join(path[:end])
-
-
-def _explain(name: str, problems: Sequence[ErrorDetails]) -> str:
-    problem = problems[0]
-    if problem["type"] == "extra_forbidden":
-        known, section = fields(), name.rpartition(".")[0]
-        siblings = [field for field in known if field.rsplit(".", 1)[0] == section] or list(Config.model_fields)
-        hint = nearest(name, siblings)
-        return f"unknown key {name}; {hint if hint.startswith('did') else nearest(name, known)}"
-    reasons = [each["msg"].removeprefix("Value error, ") for each in problems]
-    if len(reasons) > 1:
-        reasons = [reason.removeprefix("Input should be ").partition(", unable")[0] for reason in reasons]
-        reasons[0] = f"input should be {reasons[0]}"
-    reason = ", or ".join(dict.fromkeys(reasons))
-    return f"{name}: {shown(problem.get('input'))} does not fit; {reason[0].lower()}{reason[1:]}"
+def _explain(problem: Problem) -> str:
+    name = problem.name
+    if problem.kind != UNKNOWN:
+        return f"{name}: {problem.reason}"
+    known, section = fields(), name.rpartition(".")[0]
+    siblings = [field for field in known if field.rsplit(".", 1)[0] == section] or list(Config.model_fields)
+    hint = nearest(name, siblings)
+    return f"unknown key {name}; {hint if hint.startswith('did') else nearest(name, known)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.config import Tokenizer as TokenizerConfig
-from seriatim.data.encoding import write_encoded, write_words
+from seriatim.data.encoding import write_encoded
 from seriatim.data.source_content import content_of
 from seriatim.data.sources import find_sources
 from seriatim.data.text import Source
@@ -84,10 +84,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix != SCRATCH}
 
 
-def written(folder: Path, sources: list[Source], tokenizer: Tokenizer | TokenizerConfig, unit: str) -> dict[str, bytes]:
+def written(folder: Path, sources: list[Source], tokenizer: Tokenizer, unit: str) -> dict[str, bytes]:
     folder.mkdir(exist_ok=True)
-    if isinstance(tokenizer, TokenizerConfig):
-        write_words(folder, sources, tokenizer, unit=unit, content=content_of(sources))
-    else:
-        write_encoded(folder, sources, tokenizer, unit=unit, content=content_of(sources))
+    write_encoded(folder, sources, tokenizer, unit=unit, content=content_of(sources))
     return files_of(folder)

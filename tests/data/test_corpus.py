@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from seriatim.config import Tokenizer as TokenizerConfig
 from seriatim.data.batches import Batches
 from seriatim.data.corpus import Corpus, encode_corpus, fit_corpus_tokenizer
-from seriatim.data.encoding import Statistics, write_encoded, write_words
+from seriatim.data.encoding import Statistics, write_encoded
 from seriatim.data.source_content import listening
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_chunks
 from seriatim.data.tokenizers import END, Spelling
 from seriatim.data.vocabulary import fit_tokenizer
-from seriatim.storage.disk_cache import SCRATCH
 
 from ..refusals import refused
 
@@ -165,33 +164,6 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 0) != order(2, 0)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.text("ab\n \t\u2028é<", max_size=30), min_size=1, max_size=4),
-    st.sampled_from([{}, {"min_count": 2}, {"vocabulary_size": 4}, {"lowercase": True}]),
-    st.sampled_from(["stream", "line"]),
-)
-def test_one_reading_learns_and_writes_what_two_would(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], options: dict, unit: str
-) -> None:
-    folder = tmp_path_factory.mktemp("texts")
-    for i, text in enumerate([*texts, "a <unk> B b"]):
-        (folder / f"{i}.txt").write_text(text)
-    sources, config = find_sources(str(folder)), TokenizerConfig(kind="word", **options)
-    for name in ("one", "two"):
-        (folder / name).mkdir()
-    once = write_words(folder / "one", sources, config, unit=unit)
-    twice = fit_tokenizer(config, (chunk.text for chunk in read_chunks(sources)))
-    write_encoded(folder / "two", sources, twice, unit=unit)
-    assert once.to_json() == twice.to_json()
-    written = [
-        sorted(path.name for path in (folder / name).iterdir() if path.suffix != SCRATCH) for name in ("one", "two")
-    ]
-    assert written[0] == written[1]
-    for name in written[0]:
-        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
-
-
 @pytest.mark.parametrize("unit", ["stream", "line"])
 def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) -> None:
     """However a file is read, and lines are joined, its tokens and counts are the same."""
@@ -203,7 +175,8 @@ def test_texts_of_many_pieces_are_one(tmp_path: Path, unit: str, monkeypatch) ->
         folder = tmp_path / str(size)
         folder.mkdir()
         sources = find_sources(str(tmp_path / "a.txt"))
-        write_words(folder, sources, TokenizerConfig(kind="word"), unit=unit)
+        tokenizer = fit_tokenizer(TokenizerConfig(kind="word"), (chunk.text for chunk in read_chunks(sources)))
+        write_encoded(folder, sources, tokenizer, unit=unit)
         found.append([(folder / name).read_bytes() for name in ("ids.bin", "statistics.json")])
     assert found[0] == found[1] == found[2]
 

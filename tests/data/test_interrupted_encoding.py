@@ -58,11 +58,10 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("learned", [False, True])
-def test_what_a_killed_process_wrote_is_used(tmp_path: Path, unit: str, learned: bool, monkeypatch) -> None:
+def test_what_a_killed_process_wrote_is_used(tmp_path: Path, unit: str, monkeypatch) -> None:
     in_this_process(monkeypatch)
     sources = many_files(tmp_path / "texts")
-    tokenizer = TokenizerConfig(kind="word") if learned else tokenizer_of("word")
+    tokenizer = tokenizer_of("word")
     expected = written(tmp_path / "whole", sources, tokenizer, unit)
     with monkeypatch.context() as patched:
         kill_at(patched, 5)
@@ -98,14 +97,14 @@ def test_damaged_parts_are_encoded_again(tmp_path: Path, damage: str, how: str, 
     assert written(tmp_path / "killed", sources, tokenizer_of("char"), "stream") == expected
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_parts_of_another_text_are_not_used(tmp_path: Path, learned: bool, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", ["byte", "word"])
+def test_parts_of_another_text_are_not_used(tmp_path: Path, kind: str, monkeypatch) -> None:
     in_this_process(monkeypatch)
     texts = []
     for name, text in {"one": TEXT, "two": TEXT[:1000] + "changed" + TEXT[1007:]}.items():
         (tmp_path / f"{name}.txt").write_text(text)
         texts.append(find_sources(str(tmp_path / f"{name}.txt")))
-    tokenizer = TokenizerConfig(kind="word") if learned else tokenizer_of("byte")
+    tokenizer = tokenizer_of(kind)
     expected = written(tmp_path / "whole", texts[1], tokenizer, "stream")
     with monkeypatch.context() as patched:
         kill_at(patched, 4)
@@ -160,10 +159,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch) 
 
 
 @pytest.mark.parametrize("place", ["seal", "flush", "_remove_scratch"])
-@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_was_killed_after_the_last_block_is_not_encoded_again(
-    tmp_path: Path, unit: str, learned: bool, place: str, monkeypatch
+    tmp_path: Path, unit: str, place: str, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     in_this_process(monkeypatch)
@@ -172,9 +170,7 @@ def test_what_was_killed_after_the_last_block_is_not_encoded_again(
     monkeypatch.setattr(encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> dict[str, bytes]:
-        config = TokenizerConfig(kind="word")
-        tokenizer = fit_corpus_tokenizer(sources, config, unit=unit) if learned else tokenizer_of("char")
-        return files_of(Path(encode_corpus(sources, tokenizer, unit=unit).ids.filename).parent)
+        return files_of(Path(encode_corpus(sources, tokenizer_of("char"), unit=unit).ids.filename).parent)
 
     def die(path: Path) -> None:
         if (path if path.is_dir() else path.parent).joinpath("ids.bin").exists():
@@ -184,16 +180,15 @@ def test_what_was_killed_after_the_last_block_is_not_encoded_again(
         patched.setattr(disk_cache, place, die)
         with pytest.raises(Killed):
             read()
-    blocks, at_the_end = len(encoded), place == "_remove_scratch"
+    blocks = len(encoded)
     files = read()
-    assert len(encoded) == blocks or (learned and at_the_end)  # the tokenizer was not written yet
+    assert len(encoded) == blocks
     assert not [*(tmp_path / "cache").rglob(f"*{SCRATCH}"), *(tmp_path / "cache").glob("*.partial")]
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "other"))
     assert read() == files
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, learned: bool, monkeypatch) -> None:
+def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
     in_this_process(monkeypatch)
     broken, encoded = [False], []
@@ -204,9 +199,7 @@ def test_a_file_that_is_unreadable_for_a_moment_loses_nothing(tmp_path: Path, le
     monkeypatch.setattr(encoding, "encode_block", lambda *given: (encoded.append(given), encode(*given))[1])
 
     def read() -> object:
-        config = TokenizerConfig(kind="word")
-        known = fit_corpus_tokenizer(sources, config, unit="stream") if learned else tokenizer_of("char")
-        return encode_corpus(sources, known, unit="stream").ids
+        return encode_corpus(sources, tokenizer_of("char"), unit="stream").ids
 
     content = content_of(sources)
     broken[0] = True

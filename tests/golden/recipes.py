@@ -16,7 +16,6 @@ TOKENIZERS = {
     "lm-gru": "word",
     "lm-mamba": "word",
     "lm-prior": "word",
-    "lm-unigram": "word",
     "lm-self-attention": "word",
     "lm-ngram": "word",
 }
@@ -40,7 +39,6 @@ ON_LINES = (
     "lm-prior",
     "lm-rnn",
     "lm-self-attention",
-    "lm-unigram",
     "mlm-transformer",
 )
 """Language models in which every line is a sequence; of the others a text is one."""
@@ -60,7 +58,6 @@ TRANSLATORS: dict[str, dict[str, Any]] = {
 }
 MODELS: dict[str, dict[str, Any]] = {
     **{f"lm-{name}": {"layer": name} for name in seriatim.layers.names()},
-    "lm-unigram": {"layer": "unigram"},
     "lm-ngram": {"layer": "ngram", "options": {"order": 3, "cache": 0.2, "cache_size": 9}},
     "lm-mixed": {"layer": "gru,transformer", "num_layers": 2, "options": {"window": 5, "num_experts": 2}},
     "lm-learned": {"layer": "transformer", "tie_weights": True, "options": {"position": "learned", "max_length": 60}},

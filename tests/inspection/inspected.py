@@ -1,15 +1,21 @@
 """Small runs of every task for the tests of inspection, trained for a few steps."""
 
+import math
 import random
 from pathlib import Path
 
 import seriatim
 from seriatim.data.synthetic import noisy_reversal
+from seriatim.evaluation.token_scores import TokenSurprisals
 from seriatim.recurrence import uncompiled
 
 from ..conftest import OBJECTS, SUBJECTS, VERBS, sentences
 
 TAGS = {"the": "DET", "a": "DET", ".": "PUNCT", **dict.fromkeys(VERBS, "VERB")}
+
+
+def total_bits(found: TokenSurprisals) -> float:
+    return math.fsum(score.bits for score in found.scores)
 
 
 def write_data(folder: Path) -> dict[str, str]:

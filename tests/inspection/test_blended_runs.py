@@ -10,7 +10,7 @@ from seriatim.inspection.inspected_run import explainer_of, prepare
 from seriatim.inspection.surprisal import read_text
 from seriatim.recurrence import uncompiled
 
-from .inspected import SENTENCE, TAGS, write_data
+from .inspected import SENTENCE, TAGS, total_bits, write_data
 
 GIVEN = {"beam": 1, "data": None, "file_format": None}
 
@@ -81,7 +81,7 @@ def test_tags_are_those_of_the_run(blended: dict[str, seriatim.Run]) -> None:
 
 def test_surprisal_is_that_of_the_run(blended: dict[str, seriatim.Run]) -> None:
     run = blended["lm"]
-    bits = explainer_of(run).token_scores(SENTENCE).total_bits
+    bits = total_bits(explainer_of(run).token_scores(SENTENCE))
     assert bits * math.log(2) == pytest.approx(-run.stream().feed(SENTENCE).log_probability, rel=1e-5)
     mistakes = explainer_of(run).labelled.mistakes(run.config.data.test, None)
     assert mistakes.correct / mistakes.total > 0.3, "the network alone is hardly ever right"

@@ -37,7 +37,7 @@ from seriatim.tasks.explainer import NotOfferedError
 
 from ..exhaustive import parameters
 from ..refusals import refused
-from .inspected import MODELS, SENTENCE, TEXTS
+from .inspected import MODELS, SENTENCE, TEXTS, total_bits
 
 SECTIONS = ("word-order", "attention", "gates", "embeddings", "gradient-flow", "memory", "errors", "about")
 
@@ -335,7 +335,7 @@ def test_several_runs_on_one_page(inspected, tmp_path: Path, monkeypatch, capsys
     assert [line.split(": ")[0] for line in lines] == ["lm", "lm-words", "ngram"]
     html = Path(path).read_text()
     for run, line in zip(runs, lines, strict=True):
-        bits = explainer_of(seriatim.load(run)).token_scores(SENTENCE).total_bits
+        bits = total_bits(explainer_of(seriatim.load(run)).token_scores(SENTENCE))
         assert f"{bits:,.1f} in all" in line
         assert f"{bits:,.1f}" in html
     assert html.count('class="tokens"') == 3

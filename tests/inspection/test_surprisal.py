@@ -14,7 +14,7 @@ from seriatim.inspection.surprisal import TextBits
 from seriatim.recurrence import uncompiled
 
 from ..refusals import refused
-from .inspected import SENTENCE
+from .inspected import SENTENCE, total_bits
 
 TEXT = f"{SENTENCE}\na dog likes it .\n"
 
@@ -28,7 +28,7 @@ def _uncompiled():
 @pytest.mark.parametrize("name", ["lm", "lm-words", "ngram"])
 def test_the_bits_of_a_running_text_are_those_of_a_stream(inspected, name: str) -> None:
     found = explainer_of(inspected[name]).token_scores(TEXT)
-    assert found.total_bits * math.log(2) == pytest.approx(
+    assert total_bits(found) * math.log(2) == pytest.approx(
         -inspected[name].stream().feed(TEXT).log_probability, rel=1e-5
     )
     if name == "lm":
@@ -51,7 +51,7 @@ def test_the_bits_of_lines_are_those_of_their_scores(inspected) -> None:
     run = inspected["lm-lines"]
     found = explainer_of(run).token_scores(TEXT)
     scores = [score.log_probability for score in run.score(TEXT.splitlines())]
-    assert found.total_bits * math.log(2) == pytest.approx(-sum(scores), rel=1e-5)
+    assert total_bits(found) * math.log(2) == pytest.approx(-sum(scores), rel=1e-5)
 
 
 def test_masking_each_token_alone_is_the_exact_measure(inspected, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_masking_each_token_alone_is_the_exact_measure(inspected, tmp_path: Path
     explainer = explainer_of(run)
     found = explainer.token_scores(TEXT)
     expected = run.evaluate(str(path), exact=True)
-    assert found.total_bits * math.log(2) / len(found.scores) == pytest.approx(expected["loss"], rel=1e-5)
+    assert total_bits(found) * math.log(2) / len(found.scores) == pytest.approx(expected["loss"], rel=1e-5)
     together = sum(
         len(places) for places, _ in explainer.labelled.log_probabilities(explainer.labelled.text.encode(TEXT), every=3)
     )
@@ -82,7 +82,7 @@ def test_alternatives_are_the_most_likely_tokens(inspected) -> None:
 def test_the_bits_of_an_answer_equal_those_of_its_search(inspected, name: str) -> None:
     run = inspected[name]
     (expected,) = run.predict(["axbxcx"], beam=1, details=True)
-    nats = explainer_of(run).token_scores(("axbxcx", expected["text"])).total_bits * math.log(2)
+    nats = total_bits(explainer_of(run).token_scores(("axbxcx", expected["text"]))) * math.log(2)
     assert nats == pytest.approx(-expected["log_probability"], rel=1e-4)
 
 

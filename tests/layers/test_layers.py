@@ -184,16 +184,6 @@ def test_a_stack_refuses_widths_that_do_not_meet() -> None:
         seriatim.Stack([])
 
 
-def test_a_former_name_works_and_warns() -> None:
-    with pytest.warns(UserWarning, match="layer 'unigram' is now called 'prior'.*not a bag of words"):
-        layer = seriatim.layer("gru,unigram", 4, 5)
-    torch.manual_seed(0)
-    assert str(layer) == str(seriatim.layer("gru,prior", 4, 5))
-    assert seriatim.layers.find("unigram") is seriatim.layers.find("prior")
-    assert "unigram" not in seriatim.layers.names()
-    assert seriatim.layers.describe("prior")["former_names"] == ["unigram"]
-
-
 def test_parameters_of_norms_are_reset_with_the_others() -> None:
     cell = seriatim.layer("lstm-layernorm", 3, 4, forget_bias=2.0).cell
     fresh = {name: value.clone() for name, value in cell.named_parameters() if name.startswith("norm")}

@@ -263,26 +263,6 @@ def test_a_cell_that_breaks_the_contract_is_refused_before_training(
         seriatim.compare({"data": {"train": texts["train"], "valid": texts["valid"]}}, layers=["cells.py:Bad"], steps=1)
 
 
-@pytest.mark.parametrize(
-    ("hook", "now"),
-    [
-        ("def learning_rate_for(cls, task): return 0.5", "learning_rates"),
-        ("def admit(self, *a): ...", "validate_inputs"),
-    ],
-)
-def test_a_former_hook_names_the_new_one(cells: Path, texts, tmp_path: Path, hook: str, now: str) -> None:
-    cells.write_text(CELL.format(name="Own") + f"class Bad(Own):\n    {hook}\n")
-    with refused("contract", f"Bad.{hook[4:].partition('(')[0]}", now):
-        seriatim.train(small_config(texts, tmp_path / "out", model={"layer": "cells.py:Bad"}))
-    cells.write_text(
-        CELL.format(name="Own").replace(
-            "def forward(self, inputs, state):", "def forward(self, inputs, state):\n        self.admit(inputs)"
-        )
-    )
-    with pytest.raises(InputError, match="which is now validate_inputs"):
-        seriatim.train(small_config(texts, tmp_path / "out", model={"layer": "cells.py:Own"}))
-
-
 def test_a_wrong_option_is_blamed_on_the_configuration(cells: Path, texts, tmp_path: Path) -> None:
     gain = "class Gain(Own):\n    def __init__(self, n, m, *, gain=1.0):\n        super().__init__(n, m)\n"
     cells.write_text(CELL.format(name="Own") + f"{gain}        gain * 2.5\n")

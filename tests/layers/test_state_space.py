@@ -141,13 +141,24 @@ def scan_arguments(batch: int, time: int, channels: int, state_size: int, dtype=
     return [tensor.requires_grad_() for tensor in made]
 
 
+def step_by_step(
+    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute the equations, one step after another; arguments and results are those of `selective_scan`."""
+    outputs = []
+    for x_t, delta_t, b_t, c_t in zip(inputs.unbind(1), delta.unbind(1), b.unbind(1), c.unbind(1), strict=True):
+        y_t, state = selective_scan.selective_step(x_t, delta_t, a, b_t, c_t, skip, state)
+        outputs.append(y_t)
+    return torch.stack(outputs, dim=1), state
+
+
 @pytest.mark.parametrize("time", [1, 7, 8, 9, 16, 63, 64, 65, 131])
 @pytest.mark.parametrize("elements", [1, 2**20])
 def test_selective_scan_is_its_reference(time: int, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selective_scan, "CHUNK_ELEMENTS", elements)
     given = scan_arguments(3, time, 5, 4)
     found = []
-    for scan in (selective_scan.selective_scan, selective_scan.selective_scan_reference):
+    for scan in (selective_scan.selective_scan, step_by_step):
         results = scan(*given)
         found.append([*results, *gradients(results, given)])
     for a, b in zip(*found, strict=True):

@@ -74,8 +74,8 @@ def test_words_can_be_given(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "fields", "status", "begin"),
     [
-        ("/v1/translate", {"model": "seq2seq", "input": "a", "beam": 65}, 400, "beam: must be at most 64"),
-        ("/v1/translate", {"model": "seq2seq", "input": "a", "beam": "x"}, 400, "beam: must be an integer"),
+        ("/v1/translate", {"model": "seq2seq", "input": "a", "beam": 65}, 400, "beam: 65 does not fit"),
+        ("/v1/translate", {"model": "seq2seq", "input": "a", "beam": "x"}, 400, "beam: 'x' does not fit"),
         ("/v1/translate", {"model": "seq2seq", "input": "a", "bean": 5}, 400, "bean: unknown field; did you mean"),
         ("/v1/translate", {"model": "seq2seq", "input": "a", "beam": 2, "temperature": 1}, 400, "beam: cannot be used"),
         ("/v1/translate", {"model": "ctc", "input": "a", "temperature": 0.5}, 400, "temperature, seed: this model"),

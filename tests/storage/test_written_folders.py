@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import InputError
-from seriatim.data.vocabulary import FILES
+from seriatim.data.vocabulary import TOKENIZERS
 from seriatim.layers.outside_code import CODE
 from seriatim.runs.run import BASELINE
 from seriatim.storage import written_folders
@@ -87,7 +87,8 @@ def content(folder: Path, *without: str) -> dict[str, str]:
 
 
 def test_the_forms_know_every_name_that_is_written() -> None:
-    assert {*FILES, CODE, JOB} <= RUN.files.keys()
+    vocabulary = {f"{name}.json" for name in (*TOKENIZERS, "labels")}
+    assert {*vocabulary, CODE, JOB} <= RUN.files.keys()
     assert {BASELINE, "checkpoints", "tensorboard"} <= RUN.folders.keys()
 
 

@@ -1,6 +1,5 @@
 """A task and a layer from outside the package train, resume, evaluate, predict, are inspected and compared."""
 
-import importlib
 import json
 import random
 from pathlib import Path
@@ -47,13 +46,6 @@ def test_it_learns_and_evaluates(run: seriatim.Run, rated) -> None:
     assert run.summary["valid"]["loss"] < run.summary["baseline"]["loss"]
     assert run.evaluate(rated["valid"])["loss"] == pytest.approx(run.summary["valid"]["loss"])
     assert seriatim.load(run.path).evaluate(rated["valid"])["loss"] == pytest.approx(run.summary["valid"]["loss"])
-
-
-@pytest.mark.parametrize("name", ["task", "task_view"])
-def test_the_former_base_class_names_the_new_interface(name: str) -> None:
-    module = importlib.import_module(f"seriatim.training.{name}")
-    with refused("contract", "seriatim.training.task.Task", "seriatim.tasks.TaskKind"):
-        _ = module.Task
 
 
 @pytest.mark.parametrize("name", [3, None, "", "a\nb", "1a"])

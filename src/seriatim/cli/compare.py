@@ -26,12 +26,7 @@ def add_compare(parser: Parser) -> None:
     add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
     add("--seeds", type=whole_number, metavar="N", help="runs of each layer")
     add("--tune", type=whole_number, metavar="K", help="try K learning rates for each layer, in half of its budget")
-    add(
-        "--workers",
-        type=whole_number,
-        metavar="N",
-        help="train N rows at a time, each with its share of the threads",
-    )
+    add("--workers", type=whole_number, metavar="N", help="train N rows at a time, each with its share of the threads")
     add("--cluster", metavar="URL", help="train on the workers of a Dask cluster, such as tcp://host:8786")
     add("--metric", metavar="NAME", help="the metric to rank by (default: the first metric of the task)")
     add("--out", metavar="DIR", help="the folder to write (default: comparisons/TASK-DATA)")

@@ -215,9 +215,6 @@ def print_layers(rows: Sequence[JsonMapping]) -> None:
     print(f"after N: bytes of the state after N tokens, one layer of width {size} in float32")
     print(f"path over {PATH_STEPS:,}: operations along time from an input to the output {PATH_STEPS:,} steps later")
     print("in parallel: whether training runs in parallel over time; --json also lists each layer's options")
-    former = [f"{old} (now {row['name']})" for row in rows for old in row.get("former_names", ())]
-    if former:
-        print(f"former names, which still work: {', '.join(former)}")
 
 
 def print_options(rows: Sequence[JsonMapping]) -> None:

@@ -4,16 +4,7 @@ import argparse
 import functools
 
 from ..core.errors import ConflictError, RequiredError, printable
-from .options import (
-    COLUMNS_HELP,
-    FORMATS,
-    Parser,
-    add_code,
-    add_strict,
-    allowed,
-    whole_number,
-    write_out,
-)
+from .options import COLUMNS_HELP, FORMATS, Parser, add_code, add_strict, allowed, whole_number, write_out
 
 
 def add_inspect(parser: Parser) -> None:

@@ -47,12 +47,7 @@ def add_serve(parser: Parser) -> None:
     add("--max-running", type=whole_number, metavar="N", help="texts that a model generates at once (default: 64)")
     add("--max-waiting", type=whole_number, metavar="N", help="texts that may wait for a model (default: 256)")
     add("--max-tokens", type=whole_number, metavar="N", help="the largest max_tokens of a request (default: 4096)")
-    add(
-        "--max-prompt-tokens",
-        type=whole_number,
-        metavar="N",
-        help="the most tokens of a prompt (default: 65536)",
-    )
+    add("--max-prompt-tokens", type=whole_number, metavar="N", help="the most tokens of a prompt (default: 65536)")
     add("--max-sessions", type=whole_number, metavar="N", help="sessions of a model (default: 1000)")
     add("--session-seconds", type=number, metavar="S", help="time after which an unused session ends (default: 3600)")
     text = "time that running requests have when the server is stopped (default: 30)"

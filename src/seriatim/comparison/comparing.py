@@ -24,16 +24,7 @@ from ..processes.executors import WorkersLostError
 from ..processes.ranks import refuse_ranks
 from ..processes.signals import Interrupted, signals_deferred
 from ..storage.files import locked, read_json, refuse_locked, to_json, write_whole
-from ..storage.written_folders import (
-    COMPARISON,
-    begin,
-    finish_replacing,
-    latest_folder,
-    outer,
-    record,
-    recover,
-    settle,
-)
+from ..storage.written_folders import COMPARISON, begin, finish_replacing, latest_folder, outer, record, recover, settle
 from ..training.run_files import check_folder, check_out, files_read, refuse_overwriting
 from .assemble import assemble
 from .plan import (

@@ -200,13 +200,11 @@ def read_plan(folder: Path) -> Plan:
             f"{folder}: not a comparison (no comparison.yaml); give a folder that seriatim compare wrote"
         )
     tree = read_yaml(path)
-    if tree.get("format") != FORMAT:
-        raise MismatchError(f"{path}: it has the format of another version of Seriatim; {START_NEW}")
     check_version(path, tree.get("version"))
     try:
         return Plan.model_validate(tree)
     except ValidationError as error:
-        raise DamagedError(f"{path}: {explain(error)}; restore it, or start again with --overwrite") from None
+        raise DamagedError(f"{path}: {explain(error, tree)}; restore it, or start again with --overwrite") from None
 
 
 def check_version(path: Path, version: object) -> None:

@@ -26,7 +26,7 @@ from ..core.errors import (
 from ..core.json_object import JsonObject
 from ..data.sources import builtin_task, check_named_by_run
 from ..data.vocabulary import Vocabulary
-from ..layers import current, options_of
+from ..layers import options_of
 from ..layers.outside_code import is_reference, register_reference
 from ..tasks import (
     FITTED,
@@ -186,8 +186,8 @@ def _unsolved(rows: Sequence[str], base: Config) -> dict[str, Sized]:
 
 
 def _check_layers(layers: Sequence[str], task: str) -> list[str]:
-    """Return the names of the rows, with former names of layers replaced by the present ones."""
-    rows = [current(layer.replace("+", ",")).replace(",", "+") for layer in register_references(layers) if layer]
+    """Return the names of the rows."""
+    rows = [layer for layer in register_references(layers) if layer]
     if not rows:
         raise RequiredError("--layers: no layer is named; for instance --layers rnn,lstm,transformer (seriatim layers)")
 
@@ -386,9 +386,8 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
                 raise RangeError(f"--widths: {problem}; give other widths") from None
     for row in rows:
         _with_batches(plan.task(row), train).check(train, valid)
-    fewest = min(
-        (plan.task(row) for row in rows), key=lambda task: len(task.evaluator.metrics)
-    )  # some models have no loss
+    # Some models have no loss.
+    fewest = min((plan.task(row) for row in rows), key=lambda task: len(task.evaluator.metrics))
     plan.metric = choose_metric(fewest, plan.metric or None, vocabulary).key
     return vocabulary
 

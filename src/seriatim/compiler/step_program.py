@@ -223,10 +223,7 @@ class _StepPlanner:
 
     def sinusoids(self, value: Node, phase: int, to: Operand) -> None:
         size, base = value.width, value.attribute[2]
-        sources = [
-            self.operand(value.args[0], SINGLE),
-            self.positions(Frequencies(base, (size + 1) // 2, size)),
-        ]
+        sources = [self.operand(value.args[0], SINGLE), self.positions(Frequencies(base, (size + 1) // 2, size))]
         self.add("sinusoids", to, sources, (1, 1, 1, size), phase)
 
     def append_and_attend(self, value: Node, phase: int, to: Operand) -> None:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from .errors import ContractError, MismatchError, NotSupportedError, RangeError, RequiredError, enough_memory, shown
+from .errors import MismatchError, NotSupportedError, RangeError, RequiredError, enough_memory, shown
 from .lengths import check_lengths, require_dense, zero_padding
 from .state import Kind, OutputsAndState, S, State, fits, kind_in_words, kind_of, require_kind, state_leaves
 
@@ -28,10 +28,6 @@ def check_batch_size(batch_size: object) -> None:
         return
     if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or not 0 <= int(batch_size) < 1 << 63:
         raise RangeError(f"initial_state: batch_size is {shown(batch_size)}; give an integer from 0 to 2^63 - 1")
-
-
-FORMER_HOOKS = {"admit": "validate_inputs", "learning_rate_for": "learning_rates, which has a rate for each task"}
-"""Names that hooks of layers had before, and what is written now."""
 
 
 class UnitUpdate(NamedTuple):
@@ -69,12 +65,6 @@ class Stateful(nn.Module):
 
     input_size: int
     output_size: int
-
-    def __init_subclass__(cls) -> None:
-        """Refuse a class that defines a former hook, which nothing would call."""
-        super().__init_subclass__()
-        for name in FORMER_HOOKS.keys() & vars(cls).keys():
-            raise ContractError(f"{cls.__qualname__}.{name}: no hook of layers any more; write {FORMER_HOOKS[name]}")
 
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""

@@ -27,10 +27,8 @@ def compiled_bag() -> ctypes.CDLL | None:
         functions.counts_keys.argtypes = [pointer, number, pointer, pointer]
         functions.counts_rows.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer]
         functions.counts_rows.restype = count
-        functions.ascend.argtypes, functions.ascend.restype = (
-            [*[pointer] * 6, count, count, *[pointer] * 3],
-            ctypes.c_double,
-        )
+        functions.ascend.argtypes = [*[pointer] * 6, count, count, *[pointer] * 3]
+        functions.ascend.restype = ctypes.c_double
     return functions
 
 

@@ -147,8 +147,6 @@ class FeatureTagger(TagModel):
             ValueError: tensors are missing or damaged, or belong to other tags.
         """
         size = len(tags)
-        none = {"pair_keys": torch.zeros(0, dtype=torch.int64), "pair_weights": torch.zeros(1, 2 * size)}
-        tensors = {**none, **tensors}  # runs that were trained without pairs have none
         if tensors.keys() != {"keys", "pair_keys", *PARAMETERS}:
             raise ValueError("not the tables of a tagger with attributes")
         tables = []

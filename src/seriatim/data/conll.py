@@ -215,10 +215,8 @@ def _in_columns(lines: Iterable[str], column: str | None, tags: TagSet) -> bool:
     """Return whether all lines but comments have equally many columns between spaces, and nearly all of them a tag."""
     sizes, tagged, begins = set[int](), list[bool](), True
     for line in lines:
-        is_content, is_tagged = (
-            bool(line.strip(BLANKS)) and not line.startswith(DOCUMENT),
-            _is_tagged(line, column, tags),
-        )
+        is_content = bool(line.strip(BLANKS)) and not line.startswith(DOCUMENT)
+        is_tagged = _is_tagged(line, column, tags)
         if is_content and (is_tagged or not begins or not line.startswith(COMMENT)):
             sizes.add(len(separated(line)))
             tagged.append(is_tagged)
@@ -392,10 +390,8 @@ class _SentenceReader:
         """Add the word of a line of content to a sentence, unless the line is a comment; return the repaired line."""
         if self.format.is_comment(line, begins=not sentence.rows):
             if not self.format.has_comments:
-                problem, reading = (
-                    "a line that begins with # and is no word",
-                    "kept as a comment, which columns do not have",
-                )
+                problem = "a line that begins with # and is no word"
+                reading = "kept as a comment, which columns do not have"
                 self._repair("comments", problem, reading, "delete it")
             return line
 
@@ -444,10 +440,8 @@ def _spelled(sentences: Iterable[Sentence], tag_set: TagSet, repairs: Repairs) -
             kind, problem = "spelling of a tag", f"the tag {other_spelling(before, after)}"
             remedy = f"write {shown(after)}"
             if tag_set.is_odd(before):
-                kind, problem = (
-                    "tag that marks no chunk",
-                    f"the tag {shown(before)} does not mark chunks as most tags do",
-                )
+                kind = "tag that marks no chunk"
+                problem = f"the tag {shown(before)} does not mark chunks as most tags do"
                 remedy = "correct it, or write O"
             where = sentence.name, sentence.number + row
             repairs.add(kind, *where, problem=problem, reading=f"read as {shown(after)}", remedy=remedy)

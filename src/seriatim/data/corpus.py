@@ -8,7 +8,6 @@ import functools
 import hashlib
 import itertools
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ import numpy as np
 
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError
-from ..storage.disk_cache import cached_resumable, complete, find, intact, make_folder, read_entry, read_facts
-from .encoding import BLOCK, PARALLEL_BYTES, Statistics, id_type, measure, no_text, write_encoded, write_words
+from ..storage.disk_cache import cached_resumable, find, read_entry, read_facts
+from .encoding import BLOCK, PARALLEL_BYTES, Statistics, cut_blocks, id_type, no_text, write_encoded
 from .repairs import Repairs
 from .source_content import HashedSources, ReadingProgress, TextDigest, content_of, name_text, report
 from .text import Source, located_lines, read_chunks, read_whole_lines
@@ -259,7 +258,7 @@ def encode_corpus(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str)
         return Corpus(ids, ends, statistics, key, tokenizer, sources)
 
     content = content_of(sources)
-    key = _corpus_key(tokenizer, unit, content)
+    key = _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
     write = functools.partial(write_encoded, sources=sources, tokenizer=tokenizer, unit=unit, content=content)
     return _open_cached(f"{key}-{CONTENT_VERSION}", write, read, sources)
 
@@ -273,20 +272,10 @@ def fit_corpus_tokenizer(sources: Sequence[Source], config: TokenizerConfig, *, 
     content = content_of(sources)
     fitted: list[Tokenizer] = []
 
-    # Learning words reads the whole text, so the encoded text is a by-product of it, and is cached, too.
     def write(folder: Path) -> None:
-        if config.kind == "word":
-            encoded = folder / "encoded"
-            make_folder(encoded)
-            tokenizer = write_words(encoded, sources, config, unit=unit, content=content)
-            corpus = folder.parent / f"{_corpus_key(tokenizer, unit, content)}-{CONTENT_VERSION}"
-            if not intact(corpus):
-                complete(corpus, encoded, lambda _: None)
-            shutil.rmtree(encoded, ignore_errors=True)  # only if the corpus was there
-        else:
-            sample = TokenizerSample(config, content.bytes)
-            tokenizer = _fit(sources, config, sample, unit=unit, content=content)
-            sample.save(folder)
+        sample = TokenizerSample(config, content.bytes)
+        tokenizer = _fit(sources, config, sample, unit=unit, content=content)
+        sample.save(folder)
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
         fitted.append(tokenizer)
 
@@ -345,7 +334,7 @@ def count_text(sources: Sequence[Source], tokenizer: Tokenizer, *, unit: str) ->
     longest = unfinished = 0
 
     # The corpus holds token ids only, so the text is read again for its words, and a line may go on in the next chunk.
-    for text, _ in measure(sources, unit=unit):
+    for text, _ in itertools.chain.from_iterable(block.chunks for block in cut_blocks(sources, unit=unit)):
         words.update(text.split())
         lengths = [len(line) for line in text.split("\n")]
         lengths[0] += unfinished if unit == "stream" else 0
@@ -376,10 +365,6 @@ def _tokenizer_folder(config: TokenizerConfig, unit: str, content: TextDigest) -
     """Return the name of the cache folder of a learned tokenizer."""
     name = _key("tokenizer", f"{unit} {config.model_dump_json()}", content)
     return name if largest_sample(config, content.bytes) == content.bytes else f"{name}-{SAMPLE_VERSION}"
-
-
-def _corpus_key(tokenizer: Tokenizer, unit: str, content: TextDigest) -> str:
-    return _key("corpus", f"{unit} {tokenizer.fingerprint()}", content)
 
 
 def _key(kind: str, settings: str, content: TextDigest) -> str:

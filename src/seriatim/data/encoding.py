@@ -4,7 +4,6 @@ A large text is read and cut into blocks in this process, and the blocks are enc
 bytes however many processes there are. A folder in which an earlier process was killed is continued.
 """
 
-import functools
 import itertools
 import json
 import os
@@ -20,14 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import EmptyError, InputError, TrainingError
 from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedError, worker_count
 from ..storage.disk_cache import SCRATCH
 from ..storage.files import open_regular, write_all
 from .source_content import LARGE_BYTES, HashedSources, ReadingProgress, TextDigest, name_text
 from .text import CHUNK_BYTES, Source, TextChunk, read_chunks, read_whole_lines
-from .tokenizers import BOUNDARY, END, Spelling, Tokenizer, WordNumbers
+from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
 from .vocabulary import tokenizer_from_json
 
 BLOCK_CHARACTERS = 1 << 22  # the number of characters from which on a block ends
@@ -86,7 +84,10 @@ def last_of(chunks: Iterable[TextChunk], before: str) -> str:
 
 
 def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the chunks of a block, and count each; see `seriatim.data.encoding.measure`."""
+    """Iterate over the chunks of a block, and count each.
+
+    If ``words`` are not counted, a correction is returned that the caller adds to its own count.
+    """
     last = block.last
     for text, begins_document in block.chunks:
         if unit == "line":
@@ -124,7 +125,6 @@ class BlockTokens(NamedTuple):
     sizes: np.ndarray  # in unit line, the number of tokens of each line (lines,); else empty
     statistics: Statistics  # counts of the block, without the cost of spelling
     symbols: np.ndarray | None  # the symbols of the unknown words or characters (257,), if there are any
-    words: list[str] | None = None  # for `WordNumberer`, the word of each number
 
 
 class BlockEncoder:
@@ -140,20 +140,6 @@ class BlockEncoder:
     def __reduce__(self) -> tuple[object, ...]:
         """Return how to make an equal encoder in another process, from the file of the tokenizer."""
         return _encoder, (self.tokenizer.to_json(), self.unit)
-
-
-class WordNumberer:
-    """Numbers the words of each block from the beginning, for a tokenizer that will be learned from them."""
-
-    def __init__(self, config: TokenizerConfig, unit: str) -> None:
-        self.config, self.unit = config, unit
-
-    def __call__(self, block: TextBlock) -> BlockTokens:
-        """Return the numbers of the words of a block, which are those of this block only."""
-        numbers = WordNumbers(self.config)
-        encoded = encode_block(block, numbers, self.unit)._replace(words=list(numbers.numbered()))
-        numbers.close()
-        return encoded
 
 
 def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockTokens:
@@ -189,8 +175,6 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer, unit: str) -> BlockToke
 
 def id_type(tokenizer: Tokenizer) -> type[np.integer]:
     """Return the type of the ids in a file."""
-    if isinstance(tokenizer, WordNumbers):
-        return np.int32
     return np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32
 
 
@@ -200,7 +184,6 @@ def _encoder(tokenizer: str, unit: str) -> BlockEncoder:
 
 BLOCK = 1 << 20  # the number of token ids that are processed together
 PARALLEL_BYTES = LARGE_BYTES  # the size of a text from which on it is encoded in several processes
-NUMBERS, WORDS = f"numbers{SCRATCH}", f"words{SCRATCH}"  # the numbers of the words of a text, and the words
 JOURNAL = f"journal{SCRATCH}"
 MAX_LINE = 1 << 20  # the number of bytes of a line of the journal
 VERSION = 1  # increased whenever the blocks change, so that a text which was begun before is begun again
@@ -316,82 +299,9 @@ def write_encoded(
         InputError: the text cannot be read, it is empty, or it changed.
         TrainingError: the disk has no room for the encoded text.
     """
-
-    def contents(encoded: BlockTokens) -> dict[str, bytes]:
-        return {"ids.bin": encoded.ids.tobytes()}
-
-    text = _WrittenText(folder, ("ids.bin",), sources, unit)
-    text.write(BlockEncoder(tokenizer, unit), contents, content)
-    text.finish("ids.bin", tokenizer)
-    if text.statistics.unknown_tokens:
-        text.statistics.spelling_nats = tokenizer.spelling.nats(text.unknown_symbols)
-    text.save_statistics()
-
-
-def write_words(
-    folder: Path, sources: Sequence[Source], config: TokenizerConfig, *, unit: str, content: TextDigest | None = None
-) -> Tokenizer:
-    """Learn words and write the same files as `write_encoded`, but read the text only once.
-
-    The arguments and errors are those of `write_encoded`.
-    """
-
-    # The words of the blocks that are kept are read when these are known: before the first new block is numbered.
-    @functools.cache
-    def numbered_words() -> WordNumbers:
-        words = WordNumbers(config)
-        deque(words.ids((folder / WORDS).read_bytes().decode().split("\n")[:-1]), maxlen=0)
-        return words
-
-    def contents(encoded: BlockTokens) -> dict[str, bytes]:
-        words = numbered_words()
-        count = len(words)
-        assert encoded.words is not None
-        numbers = np.fromiter(words.ids(encoded.words), dtype=np.int32, count=len(encoded.words))
-        new = "".join(f"{word}\n" for word in words.numbered(count))
-        return {NUMBERS: numbers[encoded.ids].tobytes(), WORDS: new.encode()}
-
-    text = _WrittenText(folder, (NUMBERS, WORDS), sources, unit)
-    text.write(WordNumberer(config, unit), contents, content, copies=2)
-    word_numbers = numbered_words()
-    text.finish(NUMBERS, word_numbers)
-    if not text.statistics.words:
-        raise no_text(sources)
-
-    # Only now it is known which words are common enough, and which numbers become the unknown token.
-    counts = np.zeros(len(word_numbers), dtype=np.int64)
-    for block in _numbers(folder):
-        counts += np.bincount(block, minlength=len(word_numbers))
-    tokenizer, tokens, symbols = word_numbers.tokenizer(counts.tolist())
-    tokens = tokens.astype(id_type(tokenizer))
-    with (folder / "ids.bin").open("wb") as file:
-        for block in _numbers(folder):
-            file.write(tokens[block].tobytes())
-    text.statistics.unknown_tokens = int(counts[tokens == tokenizer.unknown_id].sum())
-    text.statistics.spelling_nats = tokenizer.spelling.nats(symbols)
-    text.save_statistics()
-    return tokenizer
-
-
-def _numbers(folder: Path) -> Iterator[np.ndarray]:
-    """Iterate over the numbers of the words of a text, many at a time."""
-    with (folder / NUMBERS).open("rb") as file:
-        while len(block := np.fromfile(file, dtype=np.int32, count=BLOCK)):
-            yield block
-
-
-def measure(sources: Sequence[Source], *, unit: str, words: bool = True) -> Iterator[tuple[str, Statistics]]:
-    """Iterate over the chunks of a text as they are encoded, and count each.
-
-    Each chunk is some lines with their line ends, or some text of the stream (see `encode_corpus`). If ``words`` are
-    not counted, a correction is returned that the caller adds to its own count.
-    """
-    last = "\n"
-    for block in cut_blocks(sources, unit=unit):
-        yield from measure_block(block, unit=unit, words=words)
-        last = block.chunks[-1].text[-1:] or "\n"
-    if last != "\n":
-        yield "", Statistics(lines=1)
+    text = _WrittenText(folder, sources, tokenizer, unit)
+    text.write(content)
+    text.finish()
 
 
 def no_text(sources: Sequence[Source]) -> InputError:
@@ -403,33 +313,22 @@ def no_text(sources: Sequence[Source]) -> InputError:
 class _WrittenText:
     """A text that is appended to journaled files block by block, and its counts.
 
-    The files are those with some names; for unit ``line`` also ``ends.bin``, the ends of lines.
+    The files are ``ids.bin`` and, for unit ``line``, ``ends.bin``, the ends of lines.
     """
 
-    def __init__(self, folder: Path, names: tuple[str, ...], sources: Sequence[Source], unit: str) -> None:
-        self.folder, self.sources, self.unit = folder, sources, unit
-        self.names = (*names, "ends.bin") if unit == "line" else names
+    def __init__(self, folder: Path, sources: Sequence[Source], tokenizer: Tokenizer, unit: str) -> None:
+        self.folder, self.sources, self.tokenizer, self.unit = folder, sources, tokenizer, unit
         self.last = "\n"  # the last character of the last chunk, or a line end if it has none
         self.last_character = "\n"  # the last character of all
 
-    def write(
-        self,
-        encode: Callable[[TextBlock], BlockTokens],
-        contents: Callable[[BlockTokens], dict[str, bytes]],
-        content: TextDigest | None,
-        *,
-        copies: int = 1,
-    ) -> None:
+    def write(self, content: TextDigest | None) -> None:
         """Encode the text and append it to the files, except what they hold already.
 
-        Args:
-            encode: encodes a block, here or in another process.
-            contents: returns the bytes of a block for each file but ``ends.bin``.
-            content: the content of the text, if it is known.
-            copies: how often the encoded text is on the disk at the same time.
+        ``content`` is the content of the text, if it is known.
         """
+        encode, names = BlockEncoder(self.tokenizer, self.unit), ("ids.bin", "ends.bin")[: 1 + (self.unit == "line")]
         sizes = (BLOCK_CHARACTERS, MIN_CHARACTERS, CHUNK_BYTES)
-        with JournaledFiles(self.folder, self.names, [VERSION, *sizes]) as files:
+        with JournaledFiles(self.folder, names, [VERSION, *sizes]) as files:
             self._restore(files)
             hashed, done = HashedSources(self.sources), len(files.entries)
             total = content.bytes if content is not None and content.bytes >= PARALLEL_BYTES else 0
@@ -453,10 +352,8 @@ class _WrittenText:
                     yield block
 
             def append(encoded: BlockTokens) -> None:
-                cut, written = cuts.popleft(), contents(encoded)
-                written["ends.bin"] = (self.statistics.tokens + encoded.sizes.cumsum()).astype(np.int64).tobytes()
-                self._append(files, encoded, written, cut)
-                progress.update(cut.bytes)
+                self._append(files, encoded, cuts.popleft())
+                progress.update(self.bytes)
 
             # Blocks are encoded here until one has a token, because the encoder must know whether a block is the first.
             blocks = missing()
@@ -464,7 +361,7 @@ class _WrittenText:
                 if self.statistics.tokens:
                     rest = (other._replace(is_first=False) for other in itertools.chain([block], blocks))
                     if total:
-                        _check_space(files, total / self.bytes, copies)
+                        _check_space(files, total / self.bytes)
                     for encoded in _encode_blocks(encode, rest, worker_count() if total else 1):
                         append(encoded)
                     break
@@ -480,35 +377,30 @@ class _WrittenText:
         self.symbols = known["symbols"] and np.array(known["symbols"])  # of unknown words or characters (257,), or None
         self.bytes = known["bytes"]  # in the sources
 
-    def _append(self, files: JournaledFiles, encoded: BlockTokens, written: dict[str, bytes], cut: TextDigest) -> None:
+    def _append(self, files: JournaledFiles, encoded: BlockTokens, cut: TextDigest) -> None:
         """Append the bytes of a block to the files, with the counts up to its end."""
+        ends = (self.statistics.tokens + encoded.sizes.cumsum()).astype(np.int64)
         self.statistics.add(encoded.statistics)
         if encoded.symbols is not None:
             self.symbols = encoded.symbols + (0 if self.symbols is None else self.symbols)
         self.bytes = cut.bytes
         symbols = None if self.symbols is None else self.symbols.tolist()
         facts = {"statistics": vars(self.statistics), "symbols": symbols, "bytes": self.bytes}
-        files.append(cut.digest, written, json.dumps(facts))
+        files.append(cut.digest, {"ids.bin": encoded.ids.tobytes(), "ends.bin": ends.tobytes()}, json.dumps(facts))
 
-    @property
-    def unknown_symbols(self) -> np.ndarray:
-        """The symbols of the unknown words or characters, as `Spelling.count_symbols` counts them ``(257,)``."""
-        return Spelling.count_symbols([]) if self.symbols is None else self.symbols
-
-    def finish(self, name: str, tokenizer: Tokenizer) -> None:
-        """Write the end of the text to a file; raise InputError if there is no text."""
+    def finish(self) -> None:
+        """Write the end of the text, and its counts, by which it is complete; raise InputError if there is no text."""
         total = self.statistics
         total.lines += int(self.unit == "stream" and self.last != "\n")
-        if self.unit == "stream" and tokenizer.ends_lines and self.last_character != "\n":
+        if self.unit == "stream" and self.tokenizer.ends_lines and self.last_character != "\n":
             total.tokens += 1
-            with (self.folder / name).open("ab") as file:
-                file.write(BOUNDARY.astype(id_type(tokenizer)).tobytes())
+            with (self.folder / "ids.bin").open("ab") as file:
+                file.write(BOUNDARY.astype(id_type(self.tokenizer)).tobytes())
         if not total.tokens or (self.unit == "line" and total.empty_lines == total.lines):
             raise no_text(self.sources)
-
-    def save_statistics(self) -> None:
-        """Write the counts of the text, which is then complete."""
-        (self.folder / "statistics.json").write_text(json.dumps(vars(self.statistics)))
+        if self.symbols is not None:
+            total.spelling_nats = self.tokenizer.spelling.nats(self.symbols)
+        (self.folder / "statistics.json").write_text(json.dumps(vars(total)))
 
 
 def _encode_blocks(
@@ -523,10 +415,9 @@ def _encode_blocks(
             raise TrainingError(f"a process that encodes the text {error.how}; run again to continue{memory}") from None
 
 
-def _check_space(files: JournaledFiles, factor: float, copies: int) -> None:
-    """Raise TrainingError if the disk has no room for ``copies`` of the files with ``factor`` times what is written."""
-    written = sum(files.sizes.values())
-    needed = round(written * copies * factor - written)
+def _check_space(files: JournaledFiles, factor: float) -> None:
+    """Raise TrainingError if the disk has no room for the files with ``factor`` times what is written."""
+    needed = round(sum(files.sizes.values()) * (factor - 1))
     free = shutil.disk_usage(files.folder).free
     if needed > free:
         raise TrainingError(

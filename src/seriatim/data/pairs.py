@@ -28,14 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import (
-    MalformedError,
-    MismatchError,
-    NotSupportedError,
-    RequiredError,
-    UnknownNameError,
-    nearest,
-)
+from ..core.errors import MalformedError, MismatchError, NotSupportedError, RequiredError, UnknownNameError, nearest
 from .batches import padded
 from .repairs import Repairs
 from .sources import PAIRED_SUFFIXES, find_sources

@@ -300,9 +300,8 @@ def check_named_by_run(source: str, key: str, *, downloads: bool = False) -> Non
     remedy = "if you trust it, name the data on the command line"
     if source.startswith("hf:"):
         raise ForbiddenError(f"{key}: the run's configuration names {source}, which would be downloaded; {remedy}")
-    names = (
-        [source] if os.path.exists(source) else dict.fromkeys((source, *source.split(",")))
-    )  # a glob may hold commas
+    # A glob may hold commas.
+    names = [source] if os.path.exists(source) else dict.fromkeys((source, *source.split(",")))
     for name in names:
         reason = _problem(name)
         if reason:

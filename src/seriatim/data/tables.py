@@ -482,7 +482,8 @@ def _from_table(
     # A row has as many fields as the header; only empty ones at the end can be left out without loss.
     for number, fields in rows:
         where = f"{name}:{number}"
-        if len(header) > 1 and _is_empty_row(fields, label is not None):
+        # Without labels, a row of several empty fields is an empty text.
+        if len(header) > 1 and _is_blank(fields) and (label is not None or len(fields) == 1):
             _leave_out(repairs, name, number)
             continue
         if len(fields) != len(header):
@@ -500,11 +501,6 @@ def _from_table(
 
 def _leave_out(repairs: Repairs, name: str, number: int) -> None:
     repairs.add("blank lines", name, number, problem="a blank line", reading="left out", remedy="delete it")
-
-
-def _is_empty_row(fields: list[str], labelled: bool) -> bool:
-    """Return whether a row holds nothing; without labels, a row of several empty fields is an empty text."""
-    return (labelled or len(fields) == 1) and not any(field.strip(BLANKS) for field in fields)
 
 
 def _width(header: list[str]) -> int:

@@ -14,7 +14,6 @@ import math
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -63,13 +62,10 @@ class Spelling:
         return cls(cls.count_symbols(list(words)).tolist())
 
     @staticmethod
-    def count_symbols(words: Sequence[str], times: Sequence[int] | None = None) -> np.ndarray:
-        """Count each symbol in some words ``(257,)``; each word occurs once, or as often as ``times`` says."""
-        symbols, weights = np.frombuffer("".join(words).encode(), dtype=np.uint8), None
-        if times is not None:
-            weights = np.repeat(np.asarray(times, dtype=float), [len(word.encode()) for word in words])
-        counts = np.bincount(symbols, weights, minlength=BYTES + 1).astype(np.int64)
-        counts[BYTES] = len(words) if times is None else sum(times)
+    def count_symbols(words: Sequence[str]) -> np.ndarray:
+        """Count each symbol in some words ``(257,)``, each of which occurs once."""
+        counts = np.bincount(np.frombuffer("".join(words).encode(), dtype=np.uint8), minlength=BYTES + 1)
+        counts[BYTES] = len(words)
         return counts
 
     def nats(self, symbol_counts: np.ndarray) -> float:
@@ -441,56 +437,3 @@ class WordTokenizer(Tokenizer):
     def payload(self) -> dict[str, object]:
         """Return the words, the counts of the spelling, and the token that begins a text if it is not token 0."""
         return {"words": self.words, "spelling": self.spelling.counts, **_begin_field(self.begin)}
-
-
-class WordNumbers(WordTokenizer):
-    """Gives every new word the next number; a line end is 0. ``config`` is that of the tokenizer to learn."""
-
-    def __init__(self, config: TokenizerConfig) -> None:
-        super().__init__([], Spelling(), lowercase=config.lowercase)
-        self.config = config
-
-    @functools.cached_property
-    def _ids(self) -> defaultdict[str, int]:
-        numbers: defaultdict[str, int] = defaultdict(None, super()._ids)
-        numbers.default_factory = numbers.__len__
-        return numbers
-
-    def __len__(self) -> int:
-        """Return how many numbers are in use."""
-        return len(self._ids)
-
-    def ids(self, words: Iterable[str]) -> Iterator[int]:
-        """Iterate over the numbers of some words."""
-        return map(self._ids.__getitem__, words)
-
-    def close(self) -> None:
-        """Give no more numbers; the memory is then free as soon as nobody refers to this object.
-
-        The numbers refer to themselves to count, and the garbage collector would find so few objects late.
-        """
-        self._ids.default_factory = None
-
-    def numbered(self, start: int = 0) -> Iterator[str]:
-        """Iterate over the words, in the order of their numbers from ``start``; those of 0 and 1 are no words."""
-        return itertools.islice(self._ids, start, None)
-
-    def count_unknown(self, ids: np.ndarray) -> int:
-        """Return 0: the number of the word ``<unk>`` is not that of an unknown word."""
-        return 0
-
-    def tokenizer(self, counts: Sequence[int]) -> tuple[WordTokenizer, np.ndarray, np.ndarray]:
-        """Return the tokenizer of the text, given how often each number occurs in it.
-
-        Returns:
-            The tokenizer; the token of each number ``(numbers,)``; and the symbol counts of the unknown words of the
-            text, as `Spelling.count_symbols` returns them ``(257,)``.
-        """
-        word_counts = dict(zip(self._ids, counts, strict=True))
-        del word_counts[LINE_END], word_counts[UNKNOWN_TEXT]
-        tokenizer = WordTokenizer.from_counts(word_counts, self.config)
-        tokens = np.fromiter(tokenizer.ids(self._ids), dtype=np.int32, count=len(counts))
-        unknown: dict[str, int] = {}
-        if len(tokenizer.words) < len(word_counts):
-            unknown = {word: count for word, count in word_counts.items() if word not in tokenizer._ids}
-        return tokenizer, tokens, Spelling.count_symbols(list(unknown), list(unknown.values()))

@@ -129,7 +129,6 @@ TOKENIZERS = ("tokenizer", "target", "characters", "columns")
 """The names of the tokenizers: of the inputs; of the targets, if it differs; of the letters of words; and of further
 columns that a tagger reads."""
 CONTROLS = {"Cc", "Zl", "Zp"}  # the Unicode categories of control characters, line separators and paragraph separators
-FILES = (*(f"{name}.json" for name in TOKENIZERS), "labels.json")
 
 
 @dataclass(frozen=True)

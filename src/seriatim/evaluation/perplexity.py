@@ -73,18 +73,16 @@ def unigram_metrics(train: Corpus, held_out: Corpus, vocabulary_size: int, *, wo
     }
 
 
-def block_losses(model: TextModel, corpus: Corpus, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the summed loss and the number of tokens of each block: a line, or up to `BLOCK` tokens of a stream."""
-    return sum_blocks(corpus, window_losses(model, corpus, window))
-
-
 def block_size(corpus: Corpus) -> int:
     """Return the number of tokens of a block of a running text, which counts as one observation."""
     return max(1, min(BLOCK, len(corpus.ids) // 20))
 
 
 def sum_blocks(corpus: Corpus, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Sum known losses by block: ``chunks`` holds positions of tokens in the text, and −log P of each token in nats."""
+    """Return the summed loss and the number of tokens of each block: a line, or up to `BLOCK` tokens of a stream.
+
+    ``chunks`` holds positions of tokens in the text, and −log P of each token in nats.
+    """
     block = block_size(corpus)
     starts = np.arange(0, len(corpus.ids), block) if corpus.ends is None else corpus.spans(1)[0]
     losses = np.zeros(len(starts))

@@ -5,7 +5,7 @@ measure of reading, J. Hale, "A probabilistic Earley parser as a psycholinguisti
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,11 +118,6 @@ class TokenSurprisals:
     scale: tuple[str, str] = ("expected", "surprising")
     answers: tuple[str, ...] = ()
 
-    @property
-    def total_bits(self) -> float:
-        """Sum over all tokens."""
-        return total_bits(self.scores)
-
 
 def score_tokens(
     tokenizer: Tokenizer,
@@ -148,11 +143,6 @@ def score_tokens(
     for target, nats, values, tokens in zip(*columns, strict=True):
         likely = [(named(token, token_name), math.exp(value)) for token, value in zip(tokens, values, strict=True)]
         yield TokenScore(named(target, token_text), max(0.0, -nats) / math.log(2), likely)
-
-
-def total_bits(scores: Sequence[TokenScore]) -> float:
-    """Return the sum of the surprisals, in bits."""
-    return math.fsum(score.bits for score in scores)
 
 
 def token_name(tokenizer: Tokenizer, token: int) -> str:

@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import (
-    EmptyError,
-    MismatchError,
-    RequiredError,
-    UnavailableError,
-    UnknownNameError,
-    nearest,
-)
+from ..core.errors import EmptyError, MismatchError, RequiredError, UnavailableError, UnknownNameError, nearest
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..data.text_kinds import SubwordMarks, find_subword_marks

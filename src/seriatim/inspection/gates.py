@@ -29,16 +29,7 @@ from ..pages.wording import cut
 from ..runs.run import Run
 from ..tasks.explainer import Example
 from .inspected_run import InspectedRun, SectionBody, explainer_of
-from .recording import (
-    Arguments,
-    CallRecorder,
-    Keywords,
-    PrimitiveLayer,
-    Steps,
-    primitive_layers,
-    run_once,
-    unrolled,
-)
+from .recording import Arguments, CallRecorder, Keywords, PrimitiveLayer, Steps, primitive_layers, run_once, unrolled
 
 MAX_TOKENS = 64
 """Tokens that are read."""

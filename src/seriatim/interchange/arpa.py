@@ -222,9 +222,9 @@ class _Reader:
         """Return an error that names this line."""
         return MalformedError(f"{self.path}:{max(1, self.number)}: {what}; {hint}")
 
-    def repaired(self, kind: str, problem: str, reading: str, remedy: str) -> None:
-        """Record a repair of this line, or raise InputError if repairs are refused."""
-        self.repairs.add(kind, str(self.path), self.number, problem=problem, reading=reading, remedy=remedy)
+    def repaired(self, kind: str, problem: str, reading: str, remedy: str, line: int | None = None) -> None:
+        """Record a repair of a line, by default this one, or raise InputError if repairs are refused."""
+        self.repairs.add(kind, str(self.path), line or self.number, problem=problem, reading=reading, remedy=remedy)
 
     def header(self) -> list[int]:
         """Return the number of n-grams of each order."""
@@ -341,14 +341,7 @@ class _Reader:
     def adopt(self, name: str, line: int, probability: "array[float]", backoff: "array[float]") -> tuple[float, float]:
         """Make the word that is a name in capitals this name, and return its probability and back-off weight."""
         problem = f"{name.upper()} is among the 1-grams, and {name} is not"
-        self.repairs.add(
-            "names in capitals",
-            str(self.path),
-            line,
-            problem=problem,
-            reading=f"read as {name}",
-            remedy=f"write {name}",
-        )
+        self.repaired("names in capitals", problem, f"read as {name}", f"write {name}", line)
         token = self.ids.pop(name.upper())
         self.ids = {word: index - (index > token) for word, index in self.ids.items()} | {name.upper(): END}
         del self.words[token - 2]

@@ -1,7 +1,7 @@
 """How the tensors of another library's checkpoint correspond to the parameters of a model here, in both directions."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -47,6 +47,17 @@ class TokenRows(NamedTuple):
         return theirs
 
 
+Convert = Callable[[Tensor, TokenRows], Tensor]
+FORMS: dict[Kind, tuple[Convert, Convert]] = {
+    "same": (lambda theirs, tokens: theirs, lambda ours, tokens: ours),
+    "transposed": (lambda theirs, tokens: theirs.t(), lambda ours, tokens: ours.t()),
+    "kernel": (lambda theirs, tokens: theirs.squeeze(1).t(), lambda ours, tokens: ours.t().unsqueeze(1)),
+    "table": (lambda theirs, tokens: tokens.with_mask(theirs), lambda ours, tokens: tokens.without_mask(ours)),
+    "outputs": (lambda theirs, tokens: tokens.exchanged(theirs), lambda ours, tokens: tokens.exchanged(ours)),
+}
+"""How a single tensor becomes a parameter here, and how a parameter becomes one there."""
+
+
 class ConversionRule(NamedTuple):
     """One parameter here, and the tensors there that it consists of."""
 
@@ -64,27 +75,15 @@ class ConversionRule(NamedTuple):
                 raise ValueError("tables of different widths")
             return positions + segments[0]
         (tensor,) = tensors
-        if self.kind == "transposed":
-            return tensor.t()
-        if self.kind == "kernel":
-            return tensor.squeeze(1).t()
-        if self.kind == "table":
-            return tokens.with_mask(tensor)
-        return tokens.exchanged(tensor) if self.kind == "outputs" else tensor
+        return FORMS[self.kind][0](tensor, tokens)
 
     def to_theirs(self, parameter: Tensor, sizes: Sequence[int], tokens: TokenRows) -> list[Tensor]:
         """Return the tensors, of which the joined ones have ``sizes`` rows."""
         if self.kind == "joined":
             return list(torch.split(parameter, list(sizes)))
-        if self.kind == "transposed":
-            return [parameter.t()]
-        if self.kind == "kernel":
-            return [parameter.t().unsqueeze(1)]
         if self.kind == "positions":
             return [parameter, torch.zeros_like(parameter[:1])]
-        if self.kind == "table":
-            return [tokens.without_mask(parameter)]
-        return [tokens.exchanged(parameter) if self.kind == "outputs" else parameter]
+        return [FORMS[self.kind][1](parameter, tokens)]
 
 
 class ModelFacts(NamedTuple):

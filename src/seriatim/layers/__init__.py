@@ -2,7 +2,7 @@
 
 from .containers import Bidirectional, Residual, Stack
 from .experts import count_experts
-from .registry import REGISTRY, check_options, current, describe, find, layer, names, options_of, register, split_names
+from .registry import REGISTRY, check_options, describe, find, layer, names, options_of, register, split_names
 from .torch_nn import from_torch, to_torch
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Stack",
     "check_options",
     "count_experts",
-    "current",
     "describe",
     "find",
     "from_torch",

@@ -104,9 +104,8 @@ class TorchCell(RecurrentCell):
         """Return the kernels for sequences and steps."""
         kernels = self.kernels()
         if kernels is None or (self.weight_ih_l0.device.type == "cpu" and torch.is_autocast_enabled("cpu")):
-            return (
-                None  # under autocast, oneDNN's recurrence fails on processors that have no instructions for bfloat16
-            )
+            # Under autocast, oneDNN's recurrence fails on processors that have no instructions for bfloat16.
+            return None
         for_sequence, for_step = kernels
 
         def sequence(inputs: Tensor, state: State, replaced: Mapping[str, Tensor]) -> tuple[Tensor, State]:

@@ -14,7 +14,6 @@ import functools
 import inspect
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -98,15 +97,7 @@ REGISTRY: dict[str, Architecture] = {
 
 BUILT_IN = dict(REGISTRY)
 """The layers of the library; `REGISTRY` also holds those that users register."""
-RENAMED = {
-    "unigram": (
-        "prior",
-        "it ignores the text: as a language model it learns token frequencies (a unigram model), as a classifier label "
-        "frequencies (not a bag of words)",
-    )
-}
-"""Former names: the present name and why it changed. Runs that were trained under a former name still open."""
-RESERVED = frozenset({"ngram", "bag", "features", "rules", *RENAMED})
+RESERVED = frozenset({"ngram", "bag", "features", "rules"})
 """Names that mean something else on the command line: n-gram models are counted, not built of layers."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 GROUP = "seriatim.layers"
@@ -180,25 +171,8 @@ def location_of(owner: object, method: str | None = None) -> str:
 
 
 def split_names(name: str) -> list[str]:
-    """Split the name of a mixed stack, ``"mamba,mamba,transformer"``, and replace former names by present ones."""
-    return [
-        RENAMED[layer_name][0] if layer_name in RENAMED else layer_name
-        for layer_name in map(str.strip, name.split(","))
-    ]
-
-
-def current(name: str) -> str:
-    """Return the present name of a layer, or of a stack of layers; warn of former names and say why they changed.
-
-    Raises:
-        InputError: the name is no text.
-    """
-    _check_name(name)
-    former = sorted({layer_name.strip() for layer_name in name.split(",")} & RENAMED.keys())
-    for layer_name in former:
-        new, reason = RENAMED[layer_name]
-        warnings.warn(f"layer {layer_name!r} is now called {new!r}, because {reason}; use {new!r}", stacklevel=2)
-    return ",".join(split_names(name)) if former else name
+    """Split the name of a mixed stack, ``"mamba,mamba,transformer"``."""
+    return list(map(str.strip, name.split(",")))
 
 
 def _check_name(name: object) -> None:
@@ -212,13 +186,12 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Architecture:
-    """Return the class of a layer by its present or former name; a layer of an installed package is imported.
+    """Return the class of a layer by its name; a layer of an installed package is imported.
 
     Raises:
         InputError: there is no such layer, or its package cannot be imported.
     """
     _check_name(name)
-    name = RENAMED[name][0] if name in RENAMED else name
     if name not in REGISTRY and name in entry_points_by_name():
         _import_entry_point(name, entry_points_by_name()[name])
     if ":" in name and name not in REGISTRY:
@@ -307,7 +280,7 @@ def layer(
     Raises:
         InputError: an unknown name or option, or a size that does not fit.
     """
-    name = current(name)
+    _check_name(name)
     check_options(name, options)
     for argument, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         check_integer(argument, size, minimum=1)  # of NumPy, too
@@ -448,7 +421,7 @@ def resolve_options(
     try:
         options = section.model_validate({name: given[name] for name in given if name not in rest})
     except ValidationError as error:
-        raise RangeError(f"model.options.{explain(error)}") from None
+        raise RangeError(f"model.options.{explain(error, given)}") from None
     known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
     for key in rest:
         if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
@@ -476,15 +449,14 @@ def describe(name: str) -> dict[str, object]:
     """Describe one architecture, with the defaults of its options, as one layer of width `WIDTH`.
 
     Returns:
-        ``name``, ``former_names`` (which still work), ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options``
-        (name to default), ``option_details`` (name to ``type``, ``default``, ``range``, ``choices`` and ``help``),
+        ``name``, ``keeps``, ``parallel``, ``paper``, ``hidden_size``, ``options`` (name to default), ``option_details``
+        (name to ``type``, ``default``, ``range``, ``choices`` and ``help``),
         ``state_bytes`` (number of tokens to bytes) and ``path_lengths`` (steps back to operations along time, None
         where an input so far back does not reach the output).
     """
     architecture, options = find(name), options_of(name)
     return {
         "name": name,
-        "former_names": [former for former, (present, _) in RENAMED.items() if present == name],
         "keeps": architecture.keeps,
         "parallel": architecture.parallel,
         "paper": architecture.paper,

@@ -9,7 +9,7 @@ A. Gu and T. Dao, "Mamba: Linear-time sequence modeling with selective state spa
 x inputs · y outputs · h the state · Δ ``delta`` · A ``a`` · B ``b`` · C ``c`` · D ``skip``. As in the paper, B is
 discretised by Euler's rule and only A by the zero-order hold.
 
-`selective_scan_reference` computes these equations. `selective_scan` computes the same in chunks of time: tensors of
+`selective_step` computes these equations. `selective_scan` computes the same in chunks of time: tensors of
 (time, batch, state, channels) elements exist for one chunk only, in buffers that stay in the processor's cache and that
 the next chunk uses again. For the gradient, the states between chunks are stored, and those within a chunk are computed
 again. With g_t the gradient of h_t, from the last step to the first,
@@ -31,17 +31,6 @@ from .scan import Context, at_least_float32
 
 CHUNK_ELEMENTS = 2**19
 """The approximate number of elements of each of three buffers: 2 MiB in float32 (measured on a CPU)."""
-
-
-def selective_scan_reference(
-    inputs: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, skip: Tensor, state: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Compute the equations, one step after another; arguments and results are those of `selective_scan`."""
-    outputs = []
-    for x_t, delta_t, b_t, c_t in zip(inputs.unbind(1), delta.unbind(1), b.unbind(1), c.unbind(1), strict=True):
-        y_t, state = selective_step(x_t, delta_t, a, b_t, c_t, skip, state)
-        outputs.append(y_t)
-    return torch.stack(outputs, dim=1), state
 
 
 def selective_step(

@@ -126,10 +126,7 @@ class AlignedEncoderDecoder(EncoderDecoder):
 
         # P(a_t = n | a_{t−1} = m) is a factor of n, times one of n − m, divided by their sum over n. Common
         # factors have no effect, so that the largest are 1.
-        near, numbers = (
-            (scores - scores.amax(2, keepdim=True)).exp(),
-            torch.arange(before.shape[1], device=before.device),
-        )
+        near = (scores - scores.amax(2, keepdim=True)).exp()
         distance = (numbers - numbers.unsqueeze(1)).clamp(-REACH - 1, REACH + 1) + REACH + 1
         logarithms = F.pad(LOCATION_SCALE * cast(Tensor, attend.location) + hidden.new_tensor(EXPECTED), (1, 1))
         jumps = (logarithms - logarithms.max()).exp()[distance]  # (S, S)

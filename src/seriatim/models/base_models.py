@@ -12,7 +12,7 @@ from ..core.contract import MemoryLayer, SequenceLayer
 from ..core.errors import NotSupportedError, require_known
 from ..core.lengths import valid_mask, zero_padding
 from ..core.state import OutputsAndState, State
-from ..layers import layer, split_names
+from ..layers import layer
 from ..layers.pointwise import make_dropout
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -179,7 +179,7 @@ def layer_from_config(
         ValueError: an unknown option, or values that contradict each other.
     """
     return layer(
-        ",".join(split_names(name or config.layer)),  # runs of earlier versions may have a former name
+        name or config.layer,
         input_size or config.embedding_size,
         hidden_size or config.hidden_size,
         num_layers=config.num_layers,

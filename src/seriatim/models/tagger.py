@@ -19,7 +19,7 @@ fields", ACL 2005.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from pydantic import Field
@@ -112,8 +112,7 @@ class TagModel(nn.Module):
             check_finite(totals)
             return sequences
         check_finite(scores.amax(2)[valid_mask(lengths, scores.shape[1])])
-        rows = zip(scores.argmax(2).tolist(), lengths.tolist(), strict=True)
-        return [row[:length] for row, length in rows]
+        return _unpadded(scores.argmax(2), lengths)
 
     @torch.no_grad()
     def probabilities(self, scores: Tensor, lengths: Tensor, tags: list[list[int]]) -> list[list[float]]:
@@ -217,7 +216,7 @@ def tagger(
     )
 
 
-def _unpadded(values: Tensor, lengths: Tensor) -> list[list[float]]:
+def _unpadded(values: Tensor, lengths: Tensor) -> list[list[Any]]:
     return [row[:length] for row, length in zip(values.tolist(), lengths.tolist(), strict=True)]
 
 

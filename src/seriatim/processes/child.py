@@ -178,7 +178,7 @@ def serve(work: Callable[[JsonObject, OnEvent], None]) -> None:
     try:
         work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), emit)
     except KeyboardInterrupt:
-        emit({"event": "error", "text": "the training process was interrupted", "input": False})
+        emit({"event": "error", "text": "the training process was interrupted", "kind": None})
         sys.exit(130)
     except Exception as error:
         kind = error.kind if isinstance(error, InputError) else None

@@ -9,7 +9,7 @@ from ..core.errors import InputError, ProblemsError
 from ..data.sources import skipped_files
 from ..data.vocabulary import Vocabulary
 from ..storage.files import refuse_locked
-from ..tasks import open_task, with_current_layer, with_defaults
+from ..tasks import open_task, with_defaults, with_imported_layers
 from ..tasks.data_files import NOTHING
 from ..tasks.model_size import build_model, check_memory
 from ..tasks.task import Task
@@ -67,7 +67,7 @@ class _Check:
         if self.given.out is not None:
             self.attempt(lambda: refuse_locked(check_out(self.given.out, overwrite=False)))
             self.attempt(refuse_overwriting, self.given.out, files_read(self.given))
-        config = self.attempt(lambda: with_defaults(with_current_layer(self.given)))
+        config = self.attempt(lambda: with_defaults(with_imported_layers(self.given)))
         if config is not None:
             return self.data(config, model_fits=True)
 

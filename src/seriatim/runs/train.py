@@ -38,7 +38,7 @@ from ..storage.written_folders import (
     recover,
     remove_written,
 )
-from ..tasks import kind_of, new_task, open_task, with_current_layer, with_defaults
+from ..tasks import kind_of, new_task, open_task, with_defaults, with_imported_layers
 from ..tasks.model_size import build_model
 from ..training.checkpoints import (
     Progress,
@@ -116,7 +116,7 @@ def train(
     file = config if isinstance(config, str | Path) else None
     if file is not None:
         require_recorded_code(Path(file).parent, stacks_of(given), allow_code=allow_code)
-    given = with_current_layer(given)
+    given = with_imported_layers(given)
     _warn_of_ignored(given, overrides or {})
     reads = (None if file is None else str(file), *files_read(given))
     return load(run_training(given, reporter=reporter, overwrite=overwrite, reads=reads))

@@ -84,10 +84,8 @@ async def _sizes(model: ServedPredictor, items: Sequence[object], most: int) -> 
 )
 async def score(fields: ScoreRequest, request: Request, service: CurrentService) -> Response:
     """Score texts."""
-    model, inputs = (
-        service.language_model(fields.model, PATH),
-        [fields.input] if isinstance(fields.input, str) else fields.input,
-    )
+    model = service.language_model(fields.model, PATH)
+    inputs = [fields.input] if isinstance(fields.input, str) else fields.input
     check_count(inputs, service.limits.max_inputs)
     if fields.session is not None and len(inputs) > 1:
         raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")

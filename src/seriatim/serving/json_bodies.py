@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from fastapi.routing import APIRoute, APIRouter
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ..core.errors import InputError, RangeError, is_out_of_memory, nearest, shown
+from ..core.problems import UNKNOWN, Path, Problem, problems_of
 from ..storage.files import json_line, unique_fields
 from .schemas import Error
 
@@ -159,7 +159,6 @@ EXCEPTION_HANDLERS: dict[int | type[Exception], Callable[[Request, Exception], C
 
 
 Model = TypeVar("Model", bound=BaseModel)
-Path = tuple[str | int, ...]
 # Bodies
 
 MAX_PROBLEMS = 200
@@ -258,7 +257,7 @@ def validate(data: bytes, model: type[Model]) -> Model:
     except ValidationError as error:
         if error.error_count() > MAX_PROBLEMS:
             raise _refusal(f"has {error.error_count():,} wrong values or unknown fields; check its objects") from None
-        raise explain_problems(error, value, model) from None
+        raise refusal_of(problems_of(error, value)[0], model) from None
 
 
 def check_content_type(request: Request, expected: str = "application/json") -> None:
@@ -353,107 +352,13 @@ def _constant(name: str) -> float:
 
 # Problems of fields
 
-TYPES = {
-    "bool_type": "true or false",
-    "bytes_type": "a string",
-    "dict_type": "an object",
-    "float_type": "a number",
-    "int_from_float": "an integer",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "model_type": "an object",
-    "none_required": "null",
-    "string_type": "a string",
-    "tuple_type": "a list",
-}
-"""What a value must be, by pydantic's type of the problem."""
-RULES = {
-    "enum": "be {expected}",
-    "finite_number": "be a finite number",
-    "greater_than": "be greater than {gt}",
-    "greater_than_equal": "be at least {ge}",
-    "less_than": "be less than {lt}",
-    "less_than_equal": "be at most {le}",
-    "literal_error": "be {expected}",
-    "multiple_of": "be a multiple of {multiple_of}",
-    "string_pattern_mismatch": "match the pattern {pattern}",
-}
-"""The rule that a value of the right type breaks."""
-SIZES = {
-    "string_too_long": ("at most", "max_length", "character"),
-    "string_too_short": ("at least", "min_length", "character"),
-    "too_long": ("at most", "max_length", "item"),
-    "too_short": ("at least", "min_length", "item"),
-}
 
-
-def explain_problems(error: ValidationError, data: object, model: type[BaseModel]) -> HttpError:
-    """Return the most specific of the problems of a request as an error with status 400.
-
-    Args:
-        error: What pydantic reports about ``data``.
-        data: The parsed body. Pydantic's path of a problem also has the names of the types that it tried; what lies
-            in the data tells the two apart.
-        model: The fields that are known, for unknown ones.
-    """
-    problems = error.errors(include_url=False)
-    field = problems[0]["loc"][:1]
-    branches: dict[Path, tuple[Path, ErrorDetails]] = {}  # the first problem of each of the types that a value may have
-    for problem in problems:
-        if problem["loc"][:1] == field:
-            path, types = _split(problem, data)
-            branches.setdefault(types, (path, problem))
-    # The type that fits furthest into the value is the one that was meant.
-    paths = [path for path, _ in branches.values()]
-    path = max(paths, key=lambda path: [key if isinstance(key, int) else 0 for key in path])
-    meant = [problem for other, problem in branches.values() if other == path]
-    name = ".".join(str(key) if len(str(key)) <= 60 else shown(key) for key in path)
-    reason = _reason(meant, path, model)
+def refusal_of(problem: Problem, model: type[BaseModel]) -> HttpError:
+    """Return the problem of a field as an error with status 400; ``model`` has the fields that are known."""
+    name, reason = problem.name, problem.reason
+    if problem.kind == UNKNOWN:
+        reason = f"unknown field; {nearest(str(problem.path[-1]), _siblings(model, problem.path))}"
     return HttpError(400, f"{name}: {reason}" if name else reason, param=name or None)
-
-
-def _split(problem: ErrorDetails, data: object) -> tuple[Path, Path]:
-    """Return the location of a problem in the data, and the types that pydantic tried on the way."""
-    path: list[str | int] = []
-    types: list[str | int] = []
-    for key in problem["loc"]:
-        in_list = isinstance(data, list) and isinstance(key, int) and key < len(data)
-        if in_list or (isinstance(data, dict) and key in data):
-            data = data[key]  # type: ignore[index]
-            path.append(key)
-        else:
-            types.append(key)
-    if problem["type"] == "missing":
-        path.append(types.pop())
-    return tuple(path), tuple(types)
-
-
-def _reason(problems: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
-    kinds = [problem["type"] for problem in problems]
-    if "extra_forbidden" in kinds:
-        return f"unknown field; {nearest(str(path[-1]), _siblings(model, path))}"
-    if "missing" in kinds:
-        return "is required; add it"
-    broken = [problem for problem in problems if problem["type"] not in TYPES]
-    if broken:  # the value has one of the types, and breaks the rule of that type
-        return _broken_rule(broken[0])
-    choices = list(dict.fromkeys(TYPES[kind] for kind in kinds))
-    *others, last = choices
-    return f"must be {', '.join(others)}{' or ' if others else ''}{last}, got {json_shown(problems[0]['input'])}"
-
-
-def _broken_rule(problem: ErrorDetails) -> str:
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind in SIZES:
-        bound, key, unit = SIZES[kind]
-        limit, size = context[key], problem["input"]
-        got = f", got {len(size):,}" if isinstance(size, str | list | dict) else ""
-        return f"must be {bound} {limit:,} {unit}{'s' * (limit != 1)}{got}"
-    if kind in RULES:
-        rule = RULES[kind].format_map({name: _number(value) for name, value in context.items()})
-        return f"must {rule}, got {json_shown(problem['input'])}"
-    message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{message[:1].lower()}{message[1:]}"
 
 
 def _siblings(model: type[BaseModel], path: Path) -> list[str]:
@@ -466,16 +371,3 @@ def _siblings(model: type[BaseModel], path: Path) -> list[str]:
             break
         model = inner[0]
     return list(model.model_fields)
-
-
-def json_shown(value: object) -> str:
-    """Return a value of a request as a message shows it: what is long by its kind only."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    return shown(value)
-
-
-def _number(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,7 @@
 """Folders of runs and comparisons: what in them Seriatim wrote, and how a new one takes the place of an old one.
 
 Such a folder has a list of what was written there, `.seriatim.files`; everything else belongs to the user and stays.
-Folders of earlier versions have no list: in them, names and contents tell.
+A copy without hidden files has no list: in it, names and contents tell.
 
 What replaces a run is begun in a folder inside that of the run, the stage, and takes its place once it has weights: the
 stage is renamed, which is the moment of decision, and its entries then replace those of the old run one by one. If a
@@ -68,7 +68,7 @@ RUN = Form(
     {
         "config.yaml": b"task:",
         "code.json": b"seriatim code",
-        **dict.fromkeys(("tokenizer.json", "target.json", "characters.json"), b'"seriatim"'),
+        **dict.fromkeys(("tokenizer.json", "target.json", "characters.json", "columns.json"), b'"seriatim"'),
         "labels.json": b"[",
         "decisions.json": b'"decisions"',
         "model.safetensors": b"seriatim",
@@ -101,7 +101,7 @@ COMPARISON = Form(
 )
 VOCABULARY: dict[str, tuple[bytes, ...]] = {
     "target.json": (b"seq2seq",),
-    **dict.fromkeys(("labels.json", "characters.json"), (b"classify", b"tag")),
+    **dict.fromkeys(("labels.json", "characters.json", "columns.json"), (b"classify", b"tag")),
 }
 """Files of the vocabulary that not every run has, and the tasks of the library whose runs may have them."""
 KNOWN_TASKS = (b"lm", b"mlm", b"classify", b"tag", b"seq2seq")
@@ -157,7 +157,7 @@ def record(folder: Path, form: Form, *names: str) -> None:
     A file of the user that already has the name of one of them is renamed, with a warning.
     """
     before, listed = _listed(folder, form), _names(folder, form)
-    if before is None:  # a new folder, or one of an earlier version
+    if before is None:  # a new folder, or a copy without hidden files
         listed = {path.name for path in _entries(folder) if path.name not in OWN and _is_ours(path, form, listed)}
     assert listed is not None
     for name in names:

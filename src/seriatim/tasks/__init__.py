@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .registry import open_task as open_task
     from .registry import register as register
     from .registry import shared_options as shared_options
-    from .registry import with_current_layer as with_current_layer
     from .registry import with_defaults as with_defaults
+    from .registry import with_imported_layers as with_imported_layers
 
 
 def __getattr__(name: str) -> object:

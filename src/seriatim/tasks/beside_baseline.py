@@ -52,10 +52,8 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
         of its network alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with
         the baseline.
     """
-    answers, others = (
-        _measure(run, run.answering, data, settings),
-        _measure(baseline, baseline.answering, data, settings),
-    )
+    answers = _measure(run, run.answering, data, settings)
+    others = _measure(baseline, baseline.answering, data, settings)
     keys = [key for one in run.task.evaluator.metrics for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
     facts = {
         "layer": baseline.task.config.model.layer,

@@ -75,10 +75,8 @@ class ClassifierBuilder(ModelBuilder[Classifier]):
     def build(self, vocabulary: Vocabulary) -> Classifier:
         """Build a classifier."""
         options, layer_options = split_options(Options, self.config)
-        sizes, reader = (
-            (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels)),
-            build_reader(options, vocabulary),
-        )
+        sizes = (vocabulary.tokenizer.vocabulary_size, len(vocabulary.labels))
+        reader = build_reader(options, vocabulary)
         return Classifier.from_config(
             self.config.model, *sizes, pooling=options.pooling, options=layer_options, characters=reader
         )

@@ -238,10 +238,8 @@ class LabelledTextReader(LabelledReader[Documents]):
 
         The rows of a subset and of the rest decide together which spellings are one label.
         """
-        subset, markers = (
-            self.files.subset(source, split),
-            self.files.markers_in(self.texts(source, split, file_format)),
-        )
+        subset = self.files.subset(source, split)
+        markers = self.files.markers_in(self.texts(source, split, file_format))
 
         def read(repairs: Repairs) -> Iterator[Labelled]:
             repairs.markers = markers

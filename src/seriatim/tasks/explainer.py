@@ -297,10 +297,8 @@ def no_words() -> InputError:
 Capability = TypeVar("Capability")
 
 
-class NotOfferedError(InputError):
+class NotOfferedError(NotSupportedError):
     """Raised for a capability that an explainer does not have."""
-
-    kind = "unsupported"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..data.batches import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measure, Metric, mean
-from ..evaluation.perplexity import WINDOW, block_losses, each_loss, text_metrics, unigram_metrics
+from ..evaluation.perplexity import WINDOW, each_loss, sum_blocks, text_metrics, unigram_metrics, window_losses
 from ..evaluation.text_sample import sample_text
 from ..layers import check_options, options_of, split_names
 from ..models import LanguageModel
@@ -276,7 +276,8 @@ class TextEvaluator(Evaluator[Corpus]):
         self, model: TextModel, data: Corpus, **settings: object
     ) -> tuple[JsonObject, dict[str, Measure]]:
         """Compute the metrics and the contributions in one pass."""
-        losses, sizes = block_losses(model, data, read_settings(PerplexitySettings, settings).window)
+        window = read_settings(PerplexitySettings, settings).window
+        losses, sizes = sum_blocks(data, window_losses(model, data, window))
         return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
 
     def sample(self, data: Corpus, tokens: int | None) -> Corpus:

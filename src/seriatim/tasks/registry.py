@@ -21,8 +21,8 @@ from ..core.errors import (
     shown,
 )
 from ..data.sources import builtin_task
-from ..layers import current, names, split_names
 from ..layers import find as find_layer
+from ..layers import names, split_names
 from ..layers.option_types import accepted
 from ..layers.outside_code import import_references, line_of, outside_names, stacks_of
 from ..layers.registry import NAME, REGISTRY, check_options, location_of
@@ -143,16 +143,16 @@ def layer_names() -> list[str]:
     return [*FITTED, *names()]
 
 
-def with_current_layer(config: Config) -> Config:
-    """Return the configuration of a new training with the present names of its layers, and warn of former ones.
+def with_imported_layers(config: Config) -> Config:
+    """Return the configuration of a new training, whose layers of the user's own are checked.
 
-    Layers that are written as ``FILE:Class`` are imported, and layers of the user's own are checked.
+    Layers that are written as ``FILE:Class`` are imported.
 
     Raises:
         InputError: code that cannot be imported, or a layer that breaks the contract.
     """
     fields: dict[str, object] = {}
-    if (layer := current(import_references(config.model.layer))) != config.model.layer:
+    if (layer := import_references(config.model.layer)) != config.model.layer:
         fields["layer"] = layer  # assigned only if it differs: a task may choose a layer that was not given
     if isinstance(decoder := config.model.options.get("decoder"), str):
         fields["options"] = {**config.model.options, "decoder": import_references(decoder)}

@@ -70,10 +70,8 @@ class TextReader(Reader[Data]):
 
     def whole_sources(self, source: str, split: str, file_format: str | None = None) -> list[Source]:
         """Find the files of some text, of which a fraction may be held out."""
-        subset, markers = (
-            self.files.subset(source, split),
-            self.files.markers_in(self.texts(source, split, file_format)),
-        )
+        subset = self.files.subset(source, split)
+        markers = self.files.markers_in(self.texts(source, split, file_format))
         sources = self.files.sources(subset.source, subset.split, file_format)
         return [one._replace(markers=markers) for one in sources]
 

@@ -24,12 +24,7 @@ from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.text import read_chunks
 from ..data.tokenizers import END, Tokenizer, whole_characters
-from ..evaluation.context_use import (
-    READ,
-    ContextExcess,
-    excess_losses,
-    last_logits,
-)
+from ..evaluation.context_use import READ, ContextExcess, excess_losses, last_logits
 from ..evaluation.error_analysis import MAX_TOKENS, AnsweredItem, Mistakes, compare_labels, evenly
 from ..evaluation.perplexity import BLOCK, each_loss
 from ..evaluation.text_sample import TextSample, choose_sample

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from ..core.contract import FORMER_HOOKS, MemoryLayer, RecurrentCell, SequenceLayer
+from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import RangeError, first_line
 from ..core.state import (
     State,
@@ -72,8 +72,6 @@ def one_line(original: object, law: int | None, mode: str = "") -> Iterator[None
         raise
     except (Exception, SystemExit) as error:
         reason = ": ".join(filter(None, [type(error).__name__, first_line(error)]))
-        if isinstance(error, AttributeError) and error.name in FORMER_HOOKS:
-            reason += f", which is now {FORMER_HOOKS[error.name]}"
         raise LawError(original, law, f"it raises {reason}{mode}") from error
 
 

@@ -8,15 +8,15 @@ The boundary symbol, token 0, separates sequences: as the first word of an n-gra
 the last word the end of one, and it is never between the two.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .resources import ArrayAllocator, run_for_all
-from .windows import CHUNK_SIZE, WindowSorter, count_numbers
+from ...core.errors import MismatchError
+from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
+from .windows import CHUNK_SIZE, DistinctWindows, WindowSorter, count_numbers, distinct
 
 BOUNDARY = 0
 BLOCK_SIZE = 1 << 18  # windows or n-grams that are processed together
@@ -55,43 +55,45 @@ class Unigrams:
         return self.token_counts[block.grams]
 
 
-class NgramWindows(ABC):
-    """Sorted windows, those of the first words of sequences first, from which n-grams are read.
+class NgramWindows:
+    """The distinct windows of a text, and for each position the words that windows do not share there.
 
-    ``sizes`` is the number of words of the longest n-gram that begins a window and crosses no boundary, ``shared`` the
-    number of first words that a window shares with the window before it, ``sequences`` a number of first windows among
-    which are all that begin a sequence, and ``tokens`` the sum of all counts.
+    ``sizes`` is the number of words of each window, ``shared`` the number of first words that it shares with the window
+    before it, ``window_counts`` how often it occurs, ``sequences`` the number of windows that begin a sequence, which
+    come first, and ``tokens`` the sum of all counts.
+
+    Args:
+        found: the windows in order, in groups, of which the first window says what it shares with the group before.
+        order: the number of words of a window, at most.
+        vocabulary_size: the number of different ids.
+        most: the largest number of windows, and of the words stored at each position ``(1 + order,)``.
+        tokens: the number of tokens of the text.
+        arrays: allocates large arrays.
     """
 
-    arrays: ArrayAllocator
-    sizes: np.ndarray
-    shared: np.ndarray
-    sequences: int
-    tokens: int
-
-    @abstractmethod
-    def first_words(self, block: Block) -> np.ndarray:
-        """Return the first word of each bigram of a block."""
-
-    @abstractmethod
-    def last_words(self, n: int, block: Block) -> np.ndarray:
-        """Return the last word of each n-gram of a block."""
-
-    @abstractmethod
-    def counts(self, n: int, block: Block) -> np.ndarray:
-        """Return the count of each n-gram of a block."""
-
-    @abstractmethod
-    def suffixes(self, level: "Level", block: Block) -> np.ndarray:
-        """Return the index of each n-gram of a block, without its first word, among those given to `store` last."""
-
-    @abstractmethod
-    def store(self, level: "Level") -> None:
-        """Store what the next order needs to find its suffixes."""
-
-    @abstractmethod
-    def free_stored(self) -> None:
-        """Free what `store` stored."""
+    def __init__(
+        self,
+        found: Iterable[DistinctWindows],
+        order: int,
+        vocabulary_size: int,
+        most: Sequence[int],
+        tokens: int,
+        arrays: ArrayAllocator,
+    ) -> None:
+        self.arrays, self.vocabulary_size, self.tokens, self.sequences = arrays, vocabulary_size, tokens, 0
+        sizes, shared = (AppendedArray(arrays, most[0], size_type(order)) for _ in range(2))
+        counts = AppendedArray(arrays, most[0], integer_type(tokens))
+        words = [AppendedArray(arrays, size, np.int32) for size in most[1:]]
+        for windows in found:
+            columns = windows.columns(order)
+            self.sequences += int(np.count_nonzero(windows.text[windows.starts] == BOUNDARY))
+            for array, new in zip((shared, sizes, counts, *words), (*columns[:3], *columns.words), strict=True):
+                array.append(new)
+        self.shared, self.sizes, self.window_counts, *self.words = (
+            array.finish() for array in (shared, sizes, counts, *words)
+        )
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
+        self.contexts_stored = vocabulary_size  # the number of n-grams of the order below it
 
     def is_first(self, n: int, windows: slice) -> np.ndarray:
         """Return which windows are the first window of an n-gram."""
@@ -126,6 +128,58 @@ class NgramWindows(ABC):
             else:
                 self.free_stored()
             yield level
+
+    def first_words(self, block: Block) -> np.ndarray:
+        """Return the first word of each bigram of a block."""
+        words: np.ndarray = self.words[0][self.contexts(2, block)]
+        return words
+
+    def last_words(self, n: int, block: Block) -> np.ndarray:
+        """Return the last word of each n-gram of a block."""
+        return self.words[n - 1][block.grams]
+
+    def counts(self, n: int, block: Block) -> np.ndarray:
+        """Return the count of each n-gram of a block."""
+        has_word = self.sizes[block.windows] >= n
+        first = np.flatnonzero(self.is_first(n, block.windows)[has_word])
+        counts = self.window_counts[block.windows][has_word]
+        return np.add.reduceat(counts, first) if len(first) else counts
+
+    def suffixes(self, level: "Level", block: Block) -> np.ndarray:
+        """Return the index of each suffix.
+
+        Raises:
+            InputError: an n-gram has no suffix, because a shard is missing.
+        """
+        words = level.words(block)
+        if level.n == 2:
+            return words
+        of_context = self.suffix[level.contexts(block)]
+        low, high = self.first_longer[of_context], self.first_longer[of_context + 1]
+        found = find_between(self.words[level.n - 2], low, high, words)
+        if (found < 0).any():
+            raise MismatchError("the shards are not those of a whole text; give all of them")
+        return found
+
+    def store(self, level: "Level") -> None:
+        """Store the suffixes of an order, and the index of the first one of its n-grams that has each context."""
+        first = self.arrays.empty(self.contexts_stored + 1, integer_type(level.size))
+        first[:] = 0
+
+        def count(block: Block) -> None:
+            contexts = level.contexts(block)
+            if len(contexts):
+                low = int(contexts[0])
+                numbers = np.bincount(contexts - low)
+                first[low + 1 : low + 1 + len(numbers)] = numbers
+
+        run_for_all(count, level.blocks)
+        np.cumsum(first, out=first)
+        self.suffix, self.first_longer, self.contexts_stored = level.suffix, first, level.size
+
+    def free_stored(self) -> None:
+        """Free what `store` stored."""
+        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
 
 
 class Level:
@@ -177,80 +231,6 @@ def size_type(order: int) -> type[np.signedinteger]:
     return np.int8 if order < 128 else np.int32
 
 
-class SortedText(NgramWindows):
-    """A text and its sorted windows; the arguments as in `count_ngrams`.
-
-    The text begins with a boundary symbol and is filled at the end with a number that is no word. ``starts`` is the
-    token at which each window begins, and ``indices`` the index of the n-gram that begins at each token, for the order
-    that was counted last.
-    """
-
-    def __init__(
-        self, ids: np.ndarray, order: int, vocabulary_size: int, arrays: ArrayAllocator, chunk_size: int
-    ) -> None:
-        tokens = self.tokens = len(ids) + 1
-        self.arrays, self.ids = arrays, arrays.empty(tokens + order, np.int32)
-
-        # A sequence begins with a boundary, also the first one; behind the text no number may look like a word of it.
-        self.ids[0] = BOUNDARY
-        self.ids[1:tokens] = ids
-        self.ids[tokens:] = vocabulary_size
-        self.sequences = int(np.count_nonzero(self.ids[:tokens] == BOUNDARY))
-        sizes = window_sizes(self.ids, arrays.empty(tokens, size_type(order)), order, tokens)
-        self.starts, self.shared = arrays.empty(tokens, np.int32), arrays.empty(tokens, sizes.dtype)
-        self.sizes, end = arrays.empty(tokens, sizes.dtype), 0
-        for chunk in WindowSorter(self.ids, order, vocabulary_size + 1, chunk_size=chunk_size).sorted():
-            start, end = end, end + len(chunk.starts)
-            self.starts[start:end], self.shared[start:end] = chunk
-
-        # The sizes were found in the order of the text, and are needed in the order of the windows.
-        def measure(start: int) -> None:
-            self.sizes[start : start + BLOCK_SIZE] = sizes[self.starts[start : start + BLOCK_SIZE]]
-
-        run_for_all(measure, range(0, tokens, BLOCK_SIZE))
-        self.indices = arrays.empty(tokens + order, np.int32)
-        self.indices[:] = self.ids
-
-    def first_words(self, block: Block) -> np.ndarray:
-        """Return the first word of each bigram of a block."""
-        words: np.ndarray = self.ids[self._starts(2, block)]
-        return words
-
-    def last_words(self, n: int, block: Block) -> np.ndarray:
-        """Return the last word of each n-gram of a block."""
-        words: np.ndarray = self.ids[self._starts(n, block) + (n - 1)]
-        return words
-
-    def counts(self, n: int, block: Block) -> np.ndarray:
-        """Return the count of each n-gram of a block."""
-        is_first = self.is_first(n, block.windows)[self.sizes[block.windows] >= n]
-        return np.diff(np.flatnonzero(is_first), append=len(is_first))
-
-    def suffixes(self, level: Level, block: Block) -> np.ndarray:
-        """Return the index that the n-gram one token later has."""
-        indices: np.ndarray = self.indices[self._starts(level.n, block) + 1]
-        return indices
-
-    def store(self, level: Level) -> None:
-        """Store the index of the n-gram that begins at each token in the text."""
-
-        def write(block: Block) -> None:
-            numbers = np.cumsum(self.is_first(level.n, block.windows), dtype=np.int32)
-            numbers += block.grams.start - 1
-            self.indices[self.starts[block.windows]] = numbers
-
-        run_for_all(write, level.blocks)
-
-    def free_stored(self) -> None:
-        """Free the indices."""
-        self.indices = np.empty(0, dtype=np.int32)
-
-    def _starts(self, n: int, block: Block) -> np.ndarray:
-        """Return the token at which each n-gram begins in the first of its windows."""
-        starts: np.ndarray = self.starts[block.windows][self.is_first(n, block.windows)]
-        return starts
-
-
 def count_ngrams(
     ids: np.ndarray,
     order: int,
@@ -267,7 +247,38 @@ def count_ngrams(
     """
     yield Unigrams(count_numbers(ids, vocabulary_size))
     if order > 1:
-        yield from SortedText(ids, order, vocabulary_size, arrays or ArrayAllocator(), chunk_size).levels(order)
+        found = segment_windows(ids, 0, len(ids), order, vocabulary_size, chunk_size)
+        most = [len(ids)] * (1 + order)
+        yield from NgramWindows(found, order, vocabulary_size, most, len(ids), arrays or ArrayAllocator()).levels(order)
+
+
+def segment_windows(
+    ids: np.ndarray,
+    start: int,
+    stop: int,
+    order: int,
+    vocabulary_size: int,
+    chunk_size: int = CHUNK_SIZE,
+    threads: int | None = None,
+) -> Iterator[DistinctWindows]:
+    """Yield the windows that begin one token before each token of a segment of a text, in order; see `count_shard`.
+
+    The last window of a group and the first one of the next may be equal, if they end with a boundary.
+    """
+    # The segment begins one token early, with the boundary at the start of the text, and goes on a little behind it.
+    windows = stop - start
+    text = np.full(windows + order, vocabulary_size, dtype=np.int32)
+    text[0] = ids[start - 1] if start else BOUNDARY
+    following = ids[start : stop + max(order - 2, 0)]
+    text[1 : 1 + len(following)] = following
+    sizes = window_sizes(text, np.empty(windows, size_type(order)), order, 1 + len(following))
+    sorter = WindowSorter(text, order, vocabulary_size + 1, chunk_size=chunk_size)
+
+    def count(chunk: tuple[np.ndarray, int, int]) -> DistinctWindows:
+        found = sorter.sort(*chunk)
+        return distinct(text, found, sizes[found.starts])
+
+    return map_in_order(count, sorter.split(None, 0) if windows else (), threads)
 
 
 def window_sizes(text: np.ndarray, sizes: np.ndarray, order: int, tokens: int) -> np.ndarray:
@@ -281,3 +292,22 @@ def window_sizes(text: np.ndarray, sizes: np.ndarray, order: int, tokens: int) -
         sizes[text[size : size + windows] == BOUNDARY] = size + 1
     sizes[-order:] = np.minimum(sizes[-order:], tokens - np.arange(max(0, windows - order), windows))
     return sizes
+
+
+def find_between(values: np.ndarray, low: np.ndarray, high: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return where each target is among ascending values from ``low`` up to ``high``, −1 if it is not there.
+
+    All searches halve their intervals together: most intervals hold one or two values.
+    """
+    found, remaining = np.where(low < high, low, -1), np.flatnonzero(high - low > 1)
+    low, high, wanted = low[remaining], high[remaining], targets[remaining]
+    while len(remaining):
+        middle = (low + high) >> 1
+        is_above = values[middle] > wanted
+        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        found[remaining] = low
+        goes_on = high - low > 1
+        remaining, low, high, wanted = remaining[goes_on], low[goes_on], high[goes_on], wanted[goes_on]
+    if len(values):
+        found[values[found] != targets] = -1
+    return found

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 from ...core.errors import ExistsError, MismatchError, RangeError, SizeError
-from .counts import BOUNDARY, SMALL, Block, Level, NgramWindows, Unigrams, integer_type, size_type, window_sizes
-from .resources import AppendedArray, ArrayAllocator, map_in_order, run_for_all
+from .counts import SMALL, Level, NgramWindows, Unigrams, segment_windows
+from .resources import ArrayAllocator, map_in_order
 from .shard_files import BLOCK_WINDOWS, Bound, EncodedBlock, Shard, ShardSequence, encoded, open_shards, write_shard
 from .windows import CHUNK_SIZE, DistinctWindows, SortedWindows, WindowSorter, count_numbers, distinct, no_windows
 
@@ -88,20 +88,11 @@ def count_shard(
         if (smallest := int(segment.min())) < 0:
             raise RangeError(f"ids: {smallest:,} is negative; give ids of 0 or more")
 
-    # The segment begins one token early, with the boundary at the start of the text, and goes on a little behind it.
-    windows = stop - start
-    text = np.full(windows + order, vocabulary_size, dtype=np.int32)
-    text[0] = ids[start - 1] if start else BOUNDARY
-    following = ids[start : stop + max(order - 2, 0)]
-    text[1 : 1 + len(following)] = following
-    sizes = window_sizes(text, np.empty(windows, size_type(order)), order, 1 + len(following))
-    sorter = WindowSorter(text, order, vocabulary_size + 1, chunk_size=chunk_size)
+    def encode(windows: DistinctWindows) -> list[EncodedBlock]:
+        return encoded(windows, order, vocabulary_size)
 
-    def count(chunk: tuple[np.ndarray, int, int]) -> list[EncodedBlock]:
-        found = sorter.sort(*chunk)
-        return encoded(distinct(text, found, sizes[found.starts]), order, vocabulary_size)
-
-    blocks = map_in_order(count, sorter.split(None, 0) if order > 1 and windows else (), threads)
+    found = segment_windows(ids, start, stop, order, vocabulary_size, chunk_size, threads) if order > 1 else ()
+    blocks = map_in_order(encode, found, threads)
     write_shard(Path(path), blocks, count_numbers(ids[start:stop], vocabulary_size), order, vocabulary_size)
 
 
@@ -153,6 +144,15 @@ class ShardMerge:
         windows = SortedWindows(*map(np.concatenate, zip(*sorted_chunks, strict=True)))
         numbers = windows.starts // self.order
         return distinct(text, windows, sizes[numbers], counts[numbers])
+
+    def windows(self) -> Iterator[DistinctWindows]:
+        """Yield the windows of all ranges; they are merged apart, so their first window is compared here."""
+        last = np.full(self.order, -1)
+        for windows in map_in_order(lambda bounds: self.merged(*bounds), self.ranges()):
+            if len(windows.starts):
+                windows.shared[0] = np.argmin(windows.row(0, self.order, self.vocabulary_size) == last)
+                last = windows.row(-1, self.order, self.vocabulary_size)
+                yield windows
 
     def _read(
         self, shard: ShardSequence, low: Bound, high: Bound
@@ -273,112 +273,6 @@ def _index(rows: np.ndarray, words: list[int]) -> int:
     return bisect_left(range(len(rows)), words, key=lambda index: rows[index].tolist())
 
 
-class MergedWindows(NgramWindows):
-    """The distinct windows of several shards, and for each position the words that windows do not share there."""
-
-    def __init__(self, merge: ShardMerge, arrays: ArrayAllocator) -> None:
-        self.arrays, self.vocabulary_size, order = arrays, merge.vocabulary_size, merge.order
-        self.tokens, self.sequences = int(merge.token_counts.sum()), 0
-
-        # The sizes of the merged arrays are not known before, but are at most those of all shards together.
-        most, *most_words = merge.totals.tolist()
-        sizes, shared = (AppendedArray(arrays, most, size_type(order)) for _ in range(2))
-        counts = AppendedArray(arrays, most, integer_type(self.tokens))
-        words = [AppendedArray(arrays, size, np.int32) for size in most_words]
-        last = np.full(order, -1)
-
-        # Ranges are merged apart, so what the first window of one shares with the last window before it is found here.
-        for windows in map_in_order(lambda bounds: merge.merged(*bounds), merge.ranges()):
-            if not len(windows.starts):
-                continue
-            windows.shared[0] = np.argmin(windows.row(0, order, self.vocabulary_size) == last)
-            last = windows.row(-1, order, self.vocabulary_size)
-            columns = windows.columns(order)
-            self.sequences += int(np.count_nonzero(windows.text[windows.starts] == BOUNDARY))
-            for array, new in zip((shared, sizes, counts, *words), (*columns[:3], *columns.words), strict=True):
-                array.append(new)
-        self.shared, self.sizes, self.window_counts, *self.words = (
-            array.finish() for array in (shared, sizes, counts, *words)
-        )
-        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)  # of the order that was given to `store` last
-        self.contexts_stored = self.vocabulary_size  # the number of n-grams of the order below it
-        if self.window_counts.sum(dtype=np.int64) != self.tokens:
-            raise MismatchError(
-                f"{merge.shards[0].path}: the counts of the shards do not add up; give all shards, or count them again"
-            )
-
-    def first_words(self, block: Block) -> np.ndarray:
-        """Return the first word of each bigram of a block."""
-        words: np.ndarray = self.words[0][self.contexts(2, block)]
-        return words
-
-    def last_words(self, n: int, block: Block) -> np.ndarray:
-        """Return the last word of each n-gram of a block."""
-        return self.words[n - 1][block.grams]
-
-    def counts(self, n: int, block: Block) -> np.ndarray:
-        """Return the count of each n-gram of a block."""
-        has_word = self.sizes[block.windows] >= n
-        first = np.flatnonzero(self.is_first(n, block.windows)[has_word])
-        counts = self.window_counts[block.windows][has_word]
-        return np.add.reduceat(counts, first) if len(first) else counts
-
-    def suffixes(self, level: Level, block: Block) -> np.ndarray:
-        """Return the index of each suffix.
-
-        Raises:
-            InputError: an n-gram has no suffix, because a shard is missing.
-        """
-        words = level.words(block)
-        if level.n == 2:
-            return words
-        of_context = self.suffix[level.contexts(block)]
-        low, high = self.first_longer[of_context], self.first_longer[of_context + 1]
-        found = find_between(self.words[level.n - 2], low, high, words)
-        if (found < 0).any():
-            raise MismatchError("the shards are not those of a whole text; give all of them")
-        return found
-
-    def store(self, level: Level) -> None:
-        """Store the suffixes of an order, and the index of the first one of its n-grams that has each context."""
-        first = self.arrays.empty(self.contexts_stored + 1, integer_type(level.size))
-        first[:] = 0
-
-        def count(block: Block) -> None:
-            contexts = level.contexts(block)
-            if len(contexts):
-                low = int(contexts[0])
-                numbers = np.bincount(contexts - low)
-                first[low + 1 : low + 1 + len(numbers)] = numbers
-
-        run_for_all(count, level.blocks)
-        np.cumsum(first, out=first)
-        self.suffix, self.first_longer, self.contexts_stored = level.suffix, first, level.size
-
-    def free_stored(self) -> None:
-        """Free what `store` stored."""
-        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
-
-
-def find_between(values: np.ndarray, low: np.ndarray, high: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return where each target is among ascending values from ``low`` up to ``high``, −1 if it is not there.
-
-    All searches halve their intervals together: most intervals hold one or two values.
-    """
-    found, remaining = np.where(low < high, low, -1), np.flatnonzero(high - low > 1)
-    low, high, wanted = low[remaining], high[remaining], targets[remaining]
-    while len(remaining):
-        middle = (low + high) >> 1
-        is_above = values[middle] > wanted
-        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
-        found[remaining] = low
-        goes_on = high - low > 1
-        remaining, low, high, wanted = remaining[goes_on], low[goes_on], high[goes_on], wanted[goes_on]
-    if len(values):
-        found[values[found] != targets] = -1
-    return found
-
-
 def count_merged(
     paths: Sequence[str | Path],
     *,
@@ -399,8 +293,14 @@ def count_merged(
     """
     with open_merge(paths, memory, folder) as merge:
         yield Unigrams(merge.token_counts)
-        order = merge.order
-        windows = MergedWindows(merge, arrays or ArrayAllocator()) if order > 1 else None
-        del merge
-    if windows is not None:
-        yield from windows.levels(order)
+        if (order := merge.order) == 1:
+            return
+        tokens, most = int(merge.token_counts.sum()), merge.totals.tolist()
+        found = merge.windows()
+        windows = NgramWindows(found, order, merge.vocabulary_size, most, tokens, arrays or ArrayAllocator())
+        if windows.window_counts.sum(dtype=np.int64) != tokens:
+            raise MismatchError(
+                f"{merge.shards[0].path}: the counts of the shards do not add up; give all shards, or count them again"
+            )
+        del merge, found
+    yield from windows.levels(order)

@@ -15,8 +15,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from .resources import map_in_order
-
 INTEGER_BITS = 63
 """Bits of an integer without its sign."""
 CHUNK_SIZE = 1 << 19
@@ -44,10 +42,6 @@ class WindowSorter:
         self.method: Literal["stable", "quicksort"] = "stable" if in_runs else "quicksort"  # NumPy's stable one merges
         self.bits = max(1, (num_words - 1).bit_length())
         self.chunk_size = min(chunk_size, 1 << (INTEGER_BITS - self.bits) // 2)
-
-    def sorted(self) -> Iterator[SortedWindows]:
-        """Yield all windows in chunks; the first window of a chunk is compared with the last of the chunk before."""
-        return map_in_order(lambda chunk: self.sort(*chunk), self.split(None, 0))
 
     def split(self, starts: np.ndarray | None, known: int, shared: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the arguments of `sort` for chunks that are small enough; ``starts`` None means all windows."""
