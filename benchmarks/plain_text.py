@@ -13,7 +13,6 @@ nats per token. Trainings take one process and one thread.
 import argparse
 import math
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ import seriatim
 
 BEFORE: dict[str, Any] = {
     "model": {"embedding_size": 128, "tie_weights": False, "options": {"sampled_softmax": 0}},
-    "training": {"batch_size": 32, "sequence_length": 64, "learning_rate": 0.01},
+    "training": {"batch_size": 32, "sequence_length": 64, "learning_rate": 0.01, "average": 0.998},
 }
 """The defaults for all vocabularies, before large ones had their own."""
 GAIN = 0.9  # of the perplexity
@@ -67,26 +66,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--only", default="masc-words,masc-subwords,novel-words,novel-subwords")
-    parser.add_argument("--keep", type=Path, help="a folder for finished trainings, so that they are not repeated")
+    parser.add_argument("--keep", type=Path, default=Path("runs/plain_text"), help="a folder for the runs")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs: dict[str, seriatim.Run] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        keep = arguments.keep or Path(folder)
-        keep.mkdir(parents=True, exist_ok=True)
-        for text_name, text in texts(arguments.data, keep).items():
-            for name, config in configs(text, arguments.minutes):
-                full = f"{text_name}-{name}"
-                if full.partition(",")[0] not in arguments.only.split(","):
-                    continue
-                out = keep / full.replace(", ", "-")
-                runs[full] = (
-                    seriatim.load(out)
-                    if (out / "summary.json").exists()
-                    else seriatim.train({**config, "out": str(out)})
-                )
-                print(full, f"{runs[full].summary['valid']['loss']:.3f}", flush=True)
-        save(runs)
+    keep = arguments.keep
+    keep.mkdir(parents=True, exist_ok=True)
+    for text_name, text in texts(arguments.data, keep).items():
+        for name, config in configs(text, arguments.minutes):
+            full = f"{text_name}-{name}"
+            if full.partition(",")[0] not in arguments.only.split(","):
+                continue
+            out = keep / full.replace(", ", "-")
+            runs[full] = (
+                seriatim.load(out) if (out / "summary.json").exists() else seriatim.train({**config, "out": str(out)})
+            )
+            print(full, f"{runs[full].summary['valid']['loss']:.3f}", flush=True)
+    save(runs)
 
 
 def save(runs: dict[str, seriatim.Run]) -> None:
