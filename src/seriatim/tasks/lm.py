@@ -53,8 +53,8 @@ LEARNING_RATE = 1e-2
 """For layers that declare no other."""
 STEP_TOKENS, SHORT_SEQUENCE, SMALLER_RATE = 512, 32, 0.4
 """Tokens of a step of a model with a large vocabulary, those of a sequence of a stream, and a factor of its rate."""
-LONG_AVERAGE = 0.999
-"""Decay of the average of weights that take small steps."""
+LONG_AVERAGE, VALIDATED_TOKENS = 0.999, 16_384
+"""Decay of the average of weights that take small steps; and tokens of a validation, which computes all logits."""
 LONG_LINE = 256
 """Tokens of a line that are read at once, so that few windows are the ends of a few lines."""
 
@@ -144,7 +144,7 @@ def _for_large_vocabulary(config: Config, train: Corpus) -> JsonObject:
     fields: JsonObject = {"model.options.sampled_softmax": SAMPLED_TOKENS}
     fields |= {"training.batch_size": max(1, rows), "training.learning_rate": round(rate, 6)}
     if not has_budget(config.training) and config.training.average_after is None and config.data.valid != NOTHING:
-        fields["training.average"] = LONG_AVERAGE
+        fields |= {"training.average": LONG_AVERAGE, "training.validate_tokens": VALIDATED_TOKENS}
     if train.ends is None:
         fields["training.sequence_length"] = SHORT_SEQUENCE
     if not {"tie_weights", "embedding_size"} & model.model_fields_set and model.options.get("vectors") is None:
