@@ -317,7 +317,7 @@ def test_a_name_that_is_none_is_refused(name: object) -> None:
     with pytest.raises(InputError, match="layer"):
         seriatim.layer(name, 4, 5)
     if not isinstance(name, str):
-        for use in (seriatim.layers.find, seriatim.layers.options_of, seriatim.layers.current):
+        for use in (seriatim.layers.find, seriatim.layers.options_of):
             with refused("range", "layer"):
                 use(name)
 

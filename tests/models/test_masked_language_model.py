@@ -261,7 +261,11 @@ def test_every_tokenizer_fills_gaps(kind: str, unit: str, texts: dict[str, str],
 def test_a_training_that_was_cut_off_ends_with_the_same_bits(texts: dict[str, str], tmp_path: Path, unit: str) -> None:
     sections = {"data": {"unit": unit}, "model": {"dropout": 0.1, "layer": "transformer", "tie_weights": True}}
     whole, _ = (
-        seriatim.train(config(texts, tmp_path / name, training={"steps": steps, "schedule": "constant"}, **sections))
+        seriatim.train(
+            config(
+                texts, tmp_path / name, training={"steps": steps, "schedule": "constant", "keep": "last"}, **sections
+            )
+        )
         for name, steps in (("whole", 14), ("cut", 9))
     )
     resumed = seriatim.resume(tmp_path / "cut", overrides={"training.steps": 14})

@@ -84,7 +84,7 @@ def test_one_program_serves_sources_of_any_length() -> None:
 
 @pytest.mark.parametrize("case", ["dot", "location", "location, additive"])
 @torch.no_grad()
-def test_copying_uses_the_weights_of_a_compiled_step(case: str) -> None:
+def test_steps_of_a_model_that_copies_are_those_as_written(case: str) -> None:
     model = made(case)
     model.copying = Copying(8, torch.arange(WORDS), None).double()
     model.copying.gate.weight.normal_()
@@ -96,8 +96,6 @@ def test_copying_uses_the_weights_of_a_compiled_step(case: str) -> None:
         with uncompiled():
             expected, expected_state = model.step(tokens, expected_state)
         torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    is_compiled = any(isinstance(entry, CompiledStep) for entry in STEPS.of(model.decoder).entries.values())
-    assert is_compiled == ("location" in case)
 
 
 def test_the_decoder_of_a_model_that_copies_can_be_rounded(tmp_path) -> None:

@@ -11,7 +11,7 @@ import seriatim
 from seriatim.config import resolve
 from seriatim.data.text_kinds import kind_of, parts_generalise, shared_fraction
 from seriatim.data.vocabulary import tokenizer_from_json
-from seriatim.tasks import new_task, open_task, with_current_layer
+from seriatim.tasks import new_task, open_task
 from seriatim.tasks.paired import LARGER, TRANSFORMER_PAIRS, choose, data_dependent_defaults, hallucination_rate
 from seriatim.training.settle import settle_texts
 
@@ -67,7 +67,7 @@ def test_answers_are_composed_as_the_training_texts_are(tmp_path: Path, has_part
     words = syllables(40) if has_parts else [word + "é" for word in WORDS] * 20
     (tmp_path / "train.tsv").write_text("".join(f"{word}\t{word}\n" for word in words), encoding="utf-8")
     given = {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}}
-    _, _, vocabulary = settle_texts(with_current_layer(resolve(given)))
+    _, _, vocabulary = settle_texts(resolve(given))
     tokenizer = tokenizer_from_json(vocabulary.tokenizer.to_json())
     ids = tokenizer.encode(words[0])
     assert len(ids) == len(unicodedata.normalize("NFD" if has_parts else "NFC", words[0]))
@@ -181,7 +181,7 @@ def test_the_layer_follows_from_the_pairs_unless_it_is_given(
     config = resolve(
         {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}, "model": given}
     )
-    found, _, vocabulary = settle_texts(with_current_layer(resolve(config)))
+    found, _, vocabulary = settle_texts(resolve(config))
     assert found.model.layer == layer
     for name, value in given.items():
         chosen = getattr(found.model, name)
@@ -201,7 +201,7 @@ def test_more_pairs_of_symbols_get_a_larger_lstm_unless_a_size_or_layer_is_given
             {"task": "seq2seq", "data": {"train": str(tmp_path / "train.tsv"), "valid": "none"}, "model": given}
         )
         model, chosen = (
-            settle_texts(with_current_layer(config))[0].model,
+            settle_texts(config)[0].model,
             {} if "layer" in given else {**larger, **given},
         )
         assert {name: getattr(model, name) for name in chosen} == chosen

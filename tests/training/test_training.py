@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,18 +50,6 @@ def test_the_prior_is_a_unigram_model(texts, tmp_path: Path) -> None:
     config = small_config(texts, tmp_path / "run", model={"layer": "prior"}, training={"steps": 200})
     summary = seriatim.train(config).summary
     assert summary["valid"]["perplexity"] == pytest.approx(summary["baseline"]["perplexity"], rel=0.02)
-
-
-def test_a_former_name_of_a_layer_trains_the_same_model(texts, tmp_path: Path) -> None:
-    """The run has the present name in its configuration, and opens without a warning."""
-    runs = []
-    for name in ("prior", "unigram"):
-        config = small_config(texts, tmp_path / name, model={"layer": name}, training={"steps": 5})
-        warned = pytest.warns(UserWarning, match="now called 'prior'") if name == "unigram" else nullcontext()
-        with warned:
-            runs.append(seriatim.train(config))
-    assert same(*runs)
-    assert seriatim.load(tmp_path / "unigram").config.model.layer == "prior"
 
 
 def test_a_run_is_the_files_of_the_design(runs) -> None:

@@ -64,8 +64,6 @@ VALIDATE_TOKENS, VALIDATE_FRACTION = 10_000, 0.05
 """Tokens of a text that every row validates on while it is trained, and the fraction of a budget of tokens that is, at
 most: so few that a row can validate often enough for a curve."""
 MAX_SEEDS, MAX_TRIALS = 100, 100
-SHARED = ("model.tie_weights", "training.sequence_length")
-"""Values that follow the data, and are decided once for all rows."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +361,7 @@ def fit_plan(plan: Plan, *, layers: Sequence[str] | None = None) -> Vocabulary:
     rows = plan.layers if layers is None else layers
     warn_of_overlap(task, train, valid)
     if layers is None and task.objective is not None:
-        fields = task.kind.data_defaults(plan.base, train)
-        plan.base = fill(plan.base, {name: fields[name] for name in SHARED if name in fields})
+        plan.base = fill(plan.base, task.kind.shared_defaults(plan.base, train))
     if BASELINE in plan.automatic and plan.baseline in rows:
         _check_baseline(plan, train, valid)
     rows = [row for row in rows if row in plan.layers]

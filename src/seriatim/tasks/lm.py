@@ -129,6 +129,12 @@ def data_defaults(config: Config, train: Corpus) -> JsonObject:
     return fields | {"model.dropout": text_dropout(parameters, tokens, planned_passes(training, tokens, step))}
 
 
+def shared_defaults(config: Config, train: Corpus) -> JsonObject:
+    """Return how rows of a comparison read the text, and whether they tie their weights; their options differ."""
+    fields = _for_large_vocabulary(with_model(config, options={}), train)
+    return {name: fields[name] for name in ("training.sequence_length", "model.tie_weights") if name in fields}
+
+
 def _for_large_vocabulary(config: Config, train: Corpus) -> JsonObject:
     """Return tied weights, a softmax that is estimated, and many small steps where most parameters are those of tokens.
 
@@ -340,4 +346,5 @@ KIND = TaskKind(
     generates_text=True,
     defaults=defaults,
     data_defaults=data_defaults,
+    shared_defaults=shared_defaults,
 )

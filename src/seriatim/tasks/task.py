@@ -543,6 +543,7 @@ class TaskKind:
     choose: Callable[[Config, Config, Reader], Config] = lambda given, config, reader: config
     check_config: Callable[[Config], None] = lambda config: None
     data_defaults: Callable[[Config, Any], JsonObject] = lambda config, train: {}
+    shared_defaults: Callable[[Config, Any], JsonObject] = lambda config, train: {}  # those that all rows share
     output_tokenizer: Callable[[Vocabulary], Tokenizer] = lambda vocabulary: vocabulary.tokenizer
     describe_model: Callable[[], dict[str, object]] | None = None  # what `seriatim.layers.describe` returns of layers
 
