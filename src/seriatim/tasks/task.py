@@ -29,7 +29,7 @@ from ..data.sources import TEXT_SUFFIXES
 from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, MetricsTable, with_intervals
+from ..evaluation.intervals import Measurement, Metric, MetricsTable
 from ..processes.ranks import RankShard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
@@ -288,27 +288,17 @@ class Evaluator(ABC, Generic[Data]):
     counts: tuple[str, ...] = ()  # keys of the counts that are displayed with the metrics
     per_token: tuple[str, ...] = ()  # keys of metrics that need models with the same tokens to be compared
     selects: str = "loss"  # key of the metric that selects the best weights; see `selection`
-    settings: type[Section] = Section  # keyword arguments of `evaluate` and `statistics`
+    settings: type[Section] = Section  # keyword arguments of `measure` and `evaluate`
     baseline_name: str  # name of the simplest model, to which the metrics are compared
     chosen: str | None = None  # ``training.metric``, if it is given
 
-    def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
-        """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode.
-
-        By default these are the metrics that follow from `statistics`, with their intervals.
-        """
-        return with_intervals(self.statistics(model, data, **settings))
-
     @abstractmethod
-    def statistics(self, model: Any, data: Data, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of every item to each metric, so that two models can be compared item by item.
+    def measure(self, model: Any, data: Data, **settings: object) -> Measurement:
+        """Measure a model on some data, given fields of `settings`. The model is in evaluation mode."""
 
-        The arguments are those of `evaluate`.
-        """
-
-    def evaluate_with_statistics(self, model: Any, data: Data) -> tuple[JsonObject, dict[str, Measure]]:
-        """Return the results of `evaluate` and `statistics`, in one pass where the task can."""
-        return self.evaluate(model, data), self.statistics(model, data)
+    def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
+        """Compute the metrics alone."""
+        return self.measure(model, data, **settings).metrics
 
     @abstractmethod
     def trivial_baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> JsonObject:
