@@ -122,21 +122,11 @@ def _limits(options: argparse.Namespace) -> "Limits":
 
 def _rules(options: argparse.Namespace) -> "AccessRules":
     """Return who may use the server."""
-    from ..serving.application import OPEN_PATHS, AccessRules, hosts_for
+    from ..serving.application import AccessRules, hosts_for
 
     key = os.environ.get(KEY_VARIABLE) or None
     if options.key_file is not None:
         from ..storage.files import read_text
 
         key = read_text(Path(options.key_file), max_bytes=4096, remedy="name a text file with the key").strip()
-    origins = [_checked(origin) for origin in options.cors_origin]
-    return AccessRules(key=key, open_paths=OPEN_PATHS, hosts=hosts_for(options.host), origins=origins)
-
-
-def _checked(origin: str) -> str:
-    from ..serving.application import check_origin
-
-    try:
-        return check_origin(origin)
-    except InputError as error:
-        raise error.with_message(f"--cors-{error}") from None
+    return AccessRules(key=key, hosts=hosts_for(options.host), origins=options.cors_origin)

@@ -8,6 +8,7 @@ are marked as such (``re@@ d``) are joined first. Error rates and exact matches 
 import itertools
 import warnings
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ..core.errors import EmptyError, MismatchError, RequiredError
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..data.text_kinds import SubwordMarks, find_subword_marks
-from .intervals import Measure, Measurement, mean, ratio, with_intervals
+from .intervals import Compute, Measure, Measurement, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
 NGRAMS = 4
@@ -79,8 +80,6 @@ def _measures(hypotheses: Sequence[str], choices: list[list[str]]) -> tuple[dict
     from sacrebleu.metrics.bleu import BLEU  # imported here, since nothing else needs it
     from sacrebleu.metrics.chrf import CHRF
 
-    # force: do not warn on standard error about texts that look tokenized
-    bleu, chrf = BLEU(force=True), CHRF()
     measures: dict[str, Measure] = {}
     scores: JsonObject = {}
     if subwords := _subwords_of(hypotheses, choices):
@@ -88,7 +87,9 @@ def _measures(hypotheses: Sequence[str], choices: list[list[str]]) -> tuple[dict
         scores["joined"] = subwords.mark
     # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
     streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
-    for name, metric, compute in (("bleu", bleu, _bleu), ("chrf", chrf, _chrf)):
+    # force: do not warn on standard error about texts that look tokenized
+    both: list[tuple[str, Any, Compute]] = [("bleu", BLEU(force=True), _bleu), ("chrf", CHRF(), _chrf)]
+    for name, metric, compute in both:
         # the two steps of corpus_score; only the first one has statistics by sentence
         statistics = metric._extract_corpus_statistics(hypotheses, streams)
         scores[name] = metric._aggregate_and_compute(statistics).score

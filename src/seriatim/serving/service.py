@@ -255,7 +255,7 @@ class Service:
         """Return the model of a name; raise HttpError if there is none."""
         if name not in self.models:
             hint = nearest(name, list(self.models))
-            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+            raise HttpError(404, f"model: {name!r} is not served; {hint}", code="model_not_found")
         return self.models[name]
 
     def find(self, name: str | None, endpoint: str) -> ServedModel:
@@ -269,11 +269,11 @@ class Service:
         if not able:
             raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")
         if name is None and len(able) > 1:
-            raise HttpError(400, f"model: must be given; choose from {', '.join(able)}", param="model")
+            raise HttpError(400, f"model: must be given; choose from {', '.join(able)}")
         model = self.named(able[0] if name is None else name)
         if endpoint not in model.endpoints:
             able_to = f"was trained to {model.run.config.task} and has no {endpoint}; use {model.endpoints[0]}"
-            raise HttpError(400, f"model: {model.name!r} {able_to}", param="model")
+            raise HttpError(400, f"model: {model.name!r} {able_to}")
         if not model.engine.is_alive:
             raise ModelDeadError
         return model

@@ -364,10 +364,6 @@ class Objective(ABC, Generic[Data, Batch, Model]):
         """Compute the metrics that are measured repeatedly in training, with ``loss`` and the one of `selection`."""
         return self.evaluator.evaluate(model, self.evaluator.sample(data, self.config.training.validate_tokens))
 
-    def selection(self, vocabulary: Vocabulary) -> Selection:
-        """Return the metric that selects the best weights."""
-        return self.evaluator.selection(vocabulary)
-
     def carried_state(self, model: Model) -> State | None:
         """Return an example of the state that is carried from batch to batch, or None if none is."""
         return None
