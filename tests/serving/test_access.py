@@ -27,7 +27,7 @@ async def serve(request: Request) -> Response:
 
 
 def client(**rules: object) -> TestClient:
-    paths = ["/", "/health", "/api", "/static/page.js"]
+    paths = ["/", "/health", "/api", "/pages/name"]
     methods = ["GET", "POST", "PUT", "DELETE"]
     app = Starlette(
         routes=[Route(path, serve, methods=methods) for path in paths], exception_handlers=EXCEPTION_HANDLERS

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
@@ -119,10 +118,10 @@ def print_results(values: JsonMapping) -> None:
     results = Results(values)
     ran = [row for row in results.ranked if not row.failed]
     if ran:
-        columns = [column for column in _columns(results) if any(column.cells(row) for row in ran)]
-        table = table_of("layer", *(column.heading for column in columns))
+        columns = [(heading, cell) for heading, cell in _columns(results) if any(map(cell, ran))]
+        table = table_of("layer", *(heading for heading, _ in columns))
         for row in ran:
-            table.add_row(row.title, *(column.cells(row) for column in columns))
+            table.add_row(row.title, *(cell(row) for _, cell in columns))
         show(table)
     _print_widths(results)
     # What the table shows, what to know before trusting it, and what it rests on.
@@ -137,24 +136,17 @@ def print_results(values: JsonMapping) -> None:
     print(printable(f"{setup.seeds}, measured on {setup.measured_on}"))
 
 
-class _Column(NamedTuple):
-    """A column of the table: its heading, and the cell of a row, empty where the figure is not known."""
-
-    heading: str
-    cells: Callable[[ResultRow], str]
-
-
-def _columns(results: Results) -> list[_Column]:
+def _columns(results: Results) -> list[tuple[str, Callable[[ResultRow], str]]]:
     first, *others = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
     texts = {figure.key: texts_of(metric_column(results, figure), results) for figure in (first, *others)}
     return [
-        _Column("rank", lambda row: "" if row.rank is None else str(row.rank)),
-        _Column(first.name, lambda row: texts[first.key].get(row.layer, "")),
-        _Column("95 % interval", lambda row: first.interval(row.metrics)),
-        *(_Column(figure.name, lambda row, key=figure.key: texts[key].get(row.layer, "")) for figure in others),  # type: ignore[misc]
-        _Column("epochs", lambda row: "" if row.epochs is None else f"{row.epochs:.2g}"),
-        _Column("seconds", lambda row: "" if row.training_seconds is None else f"{row.training_seconds:.1f}"),
-        _Column("tokens/s", lambda row: "" if row.counted else f"{row.tokens_per_second or 0:,.0f}"),
+        ("rank", lambda row: "" if row.rank is None else str(row.rank)),
+        (first.name, lambda row: texts[first.key].get(row.layer, "")),
+        ("95 % interval", lambda row: first.interval(row.metrics)),
+        *((figure.name, lambda row, key=figure.key: texts[key].get(row.layer, "")) for figure in others),
+        ("epochs", lambda row: "" if row.epochs is None else f"{row.epochs:.2g}"),
+        ("seconds", lambda row: "" if row.training_seconds is None else f"{row.training_seconds:.1f}"),
+        ("tokens/s", lambda row: "" if row.counted else f"{row.tokens_per_second or 0:,.0f}"),
     ]
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError, RangeError, UnavailableError, printable
+from ..core.errors import RangeError, UnavailableError, printable
 from .options import Parser, add_code, add_weights, number, open_answering, whole_number
 
 if TYPE_CHECKING:
@@ -72,11 +72,7 @@ def serve(options: argparse.Namespace) -> None:
     # What can be refused is refused before the runs are loaded, which takes a while.
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
-    try:
-        listening = open_socket(options.host, options.port)
-    except InputError as error:
-        raise error.with_message(f"--{error}") from None
-    with contextlib.closing(listening):
+    with contextlib.closing(open_socket(options.host, options.port)) as listening:
         runs = {name: open_answering(folder, options) for name, folder in names.items()}
         _serve(Service(runs, limits), rules, listening, options)
 

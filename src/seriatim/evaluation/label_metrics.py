@@ -257,10 +257,15 @@ def reliability(confidence: np.ndarray, correct: np.ndarray) -> list[JsonObject]
     return found
 
 
+def f1(sums: np.ndarray) -> np.ndarray:
+    """Return F1 of summed counts ``(..., 3)``; 0 where there is nothing, as is usual."""
+    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
+
+
 OF_CHUNKS: dict[str, Compute] = {
     "precision": lambda sums: ratio(sums[..., 0], sums[..., 1]),
     "recall": lambda sums: ratio(sums[..., 0], sums[..., 2]),
-    "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
+    "f1": f1,
 }
 """Figures of summed counts ``(..., 3)``: correct, predicted and true chunks."""
 
@@ -388,11 +393,6 @@ def count_chunks(truth: Tags, predicted: Tags, classes: Sequence[str]) -> ClassC
     return ClassCounts(
         classes, len(truth), np.array(cells, np.int64).reshape(shape[0]), np.array(counts, np.int64).reshape(shape[1])
     )
-
-
-def f1(sums: np.ndarray) -> np.ndarray:
-    """Return F1 of summed counts ``(..., 3)``; 0 where there is nothing, as is usual."""
-    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
 
 
 def exchange_test(first: np.ndarray, second: np.ndarray, *, exchanges: int = EXCHANGES, seed: int = 0) -> float:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..processes.child import child_environment, python_command
+from ..storage.written_folders import file_state
 from .json_bodies import BODY_ERRORS, HttpError, JsonResponse, described_errors, new_router
 from .schemas import InspectRequest, PageAnswer
 from .server import unless_disconnected
@@ -45,7 +46,7 @@ class InspectionPages:
         if not can_inspect():
             raise HttpError(501, "pages need matplotlib and jinja2 on the server; pip install 'seriatim[report]'")
         model = self.service.find(fields.model, INSPECT)
-        if model.was_replaced:
+        if model.run.file_state not in (None, file_state(model.run.path / "model.safetensors")):
             raise HttpError(400, "the run was replaced or removed since the server was started; restart the server")
         if self._writing.locked():
             raise HttpError(

@@ -128,19 +128,6 @@ class ServedModel:
         self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
         inspects = can_inspect() and run.num_combined == 1  # a page shows a single run
         self.endpoints = (*endpoints, "/v1/tokenize", *((INSPECT,) if inspects else ()))
-        self._files = self._file_times()
-
-    @property
-    def was_replaced(self) -> bool:
-        """Whether other weights are in the folder of the run now, or none."""
-        return self._file_times() != self._files
-
-    def _file_times(self) -> tuple[int, int] | None:
-        try:
-            status = (self.run.path / "model.safetensors").stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""

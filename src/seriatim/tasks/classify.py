@@ -86,12 +86,8 @@ class ClassifierBuilder(ModelBuilder[Classifier]):
         return Classifiers(models)
 
 
-class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier]):
+class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier, Options]):
     """The cross-entropy of the labels."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[Documents], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
         """Return batches of texts of similar length."""
@@ -257,7 +253,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=ClassifierBuilder(config),
         evaluator=evaluator,
-        objective=ClassifierObjective(config, evaluator, KIND.items_name),
+        objective=ClassifierObjective(config, evaluator, KIND.items_name, options),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
         explain=lambda network: explain_classifier(network, reader),

@@ -188,12 +188,11 @@ def mixture_of(models: Sequence[nn.Module], weights: Sequence[float] | None = No
     return Mixture(text_models) if weights is None else Mixture(text_models, weights)
 
 
-class TextObjective(Objective[Corpus, Batch, LanguageModel]):
+class TextObjective(Objective[Corpus, Batch, LanguageModel, Options]):
     """Teacher forcing or scheduled sampling over windows of a text, with the state carried from window to window."""
 
-    def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
+    def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str, options: Options) -> None:
+        super().__init__(config, evaluator, items_name, options)
         # Some steps read the model's own predictions, which are known one step later.
         self.by_steps = bool(self.options.scheduled_sampling)
         self.batch_size = config.training.batch_size or BATCH_SIZE
@@ -302,14 +301,15 @@ class TextBlender:
 
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with a network."""
-    reader, evaluator = CorpusReader(config), TextEvaluator(config.model.options.get("word_dropout", 0.0))
+    reader, (options, _) = CorpusReader(config), split_options(Options, config)
+    evaluator = TextEvaluator(config.model.options.get("word_dropout", 0.0))
     return Task(
         KIND,
         config,
         reader=reader,
         builder=LanguageModelBuilder(config),
         evaluator=evaluator,
-        objective=TextObjective(config, evaluator, KIND.items_name),
+        objective=TextObjective(config, evaluator, KIND.items_name, options),
         blender=TextBlender(),
         explain=lambda network: explain_language_model(network, reader.read),
     )

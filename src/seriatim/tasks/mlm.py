@@ -96,12 +96,8 @@ class WindowBatch:
         return int(self.lengths.sum())
 
 
-class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
+class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel, Options]):
     """The cross-entropy of tokens that are masked anew at every step."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[Windows], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
         """Return batches of windows of similar length."""
@@ -462,15 +458,15 @@ def export(explained: ExplainedModel[MaskedLanguageModel]) -> ExportedModel:
 
 def open_task(config: Config) -> Task:
     """Compose the parts of masked language modelling."""
-    reader = WindowReader(config)
-    evaluator = PseudoLikelihoodEvaluator(max(1, round(1 / split_options(Options, config)[0].mask_rate)))
+    reader, (options, _) = WindowReader(config), split_options(Options, config)
+    evaluator = PseudoLikelihoodEvaluator(max(1, round(1 / options.mask_rate)))
     return Task(
         KIND,
         config,
         reader=reader,
         builder=MaskedModelBuilder(config),
         evaluator=evaluator,
-        objective=MaskingObjective(config, evaluator, KIND.items_name),
+        objective=MaskingObjective(config, evaluator, KIND.items_name, options),
         predictor=GapPredictor(config),
         explain=lambda masked: explain_masked_model(masked, reader.read_corpus, evaluator.every),
     )

@@ -131,11 +131,8 @@ class NgramBuilder(FittedBuilder):
         ]
 
 
-class NgramCounting(Fitter[Corpus]):
+class NgramCounting(Fitter[Corpus, Options]):
     """Counts n-grams in one pass over the text."""
-
-    def __init__(self, config: Config) -> None:
-        self.config, self.options = config, read_options(Options, config)
 
     def require_resources(self) -> None:
         """Raise InputError if the cluster that should count cannot be used."""
@@ -225,14 +222,14 @@ def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed
 
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with n-grams."""
-    reader = CorpusReader(config)
+    reader, options = CorpusReader(config), read_options(Options, config)
     return Task(
         KIND,
         config,
         reader=reader,
         builder=NgramBuilder(config),
-        evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
-        fitter=NgramCounting(config),
+        evaluator=NgramEvaluator(options.word_dropout),
+        fitter=NgramCounting(config, options),
         explain=lambda ngrams: explain_ngrams(ngrams, reader.read, counts_of(ngrams.model)),
     )
 

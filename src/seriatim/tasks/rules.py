@@ -71,11 +71,8 @@ class RulesBuilder(FittedBuilder):
         ]
 
 
-class RuleCounting(Fitter[Pairs]):
+class RuleCounting(Fitter[Pairs, Options]):
     """Learns both kinds of rules in one pass, and keeps the better ones."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     def fit(self, train: Pairs, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Learn both kinds of rules, and write the kind with the better answers."""
@@ -165,7 +162,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=RulesBuilder(config),
         evaluator=RulesEvaluator(),
-        fitter=RuleCounting(config),
+        fitter=RuleCounting(config, options),
         predictor=predictor,
         explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor, reader)),
     )

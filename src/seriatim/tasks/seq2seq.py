@@ -123,12 +123,11 @@ class TranslatorBuilder(ModelBuilder[Translator]):
         return EncoderDecoders(models)
 
 
-class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
+class TranslationObjective(Objective[Pairs, PairBatch, Translator, Options]):
     """Teacher forcing, scheduled sampling, or a sum over alignments (CTC)."""
 
-    def __init__(self, config: Config, evaluator: Evaluator[Pairs], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options = options_for(config)
+    def __init__(self, config: Config, evaluator: Evaluator[Pairs], items_name: str, options: Options) -> None:
+        super().__init__(config, evaluator, items_name, options)
         # Some steps read the model's own predictions, which are known one step later.
         self.by_steps = bool(self.options.scheduled_sampling)
 
@@ -231,7 +230,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=TranslatorBuilder(config),
         evaluator=evaluator,
-        objective=TranslationObjective(config, evaluator, KIND.items_name),
+        objective=TranslationObjective(config, evaluator, KIND.items_name, options),
         predictor=predictor,
         explain=explain,
     )

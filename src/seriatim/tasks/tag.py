@@ -220,12 +220,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         return TaggerProduct(models)
 
 
-class TaggerObjective(Objective[TaggedCorpus, TaggedBatch, Tagger]):
+class TaggerObjective(Objective[TaggedCorpus, TaggedBatch, Tagger, Options]):
     """The cross-entropy of tags, or of sequences of tags."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[TaggedCorpus], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
         """Return batches of sentences of similar length, which know the words that occur once."""
@@ -449,7 +445,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=TaggerBuilder(config),
         evaluator=evaluator,
-        objective=TaggerObjective(config, evaluator, KIND.items_name),
+        objective=TaggerObjective(config, evaluator, KIND.items_name, options),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
         explain=lambda tagger: explain_tagger(tagger, reader.sentences),

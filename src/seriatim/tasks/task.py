@@ -75,6 +75,7 @@ Data = TypeVar("Data", bound=TaskData, default=Any)
 Batch = TypeVar("Batch", bound=TaskBatch, default=Any)
 BatchRead = TypeVar("BatchRead", bound=TaskBatch, covariant=True)
 Model = TypeVar("Model", bound=nn.Module, default=Any)
+Options = TypeVar("Options", bound=Section, default=Any)
 
 
 class TaskBatches(Protocol[BatchRead]):
@@ -332,13 +333,16 @@ class Evaluator(ABC, Generic[Data]):
         return []
 
 
-class Objective(ABC, Generic[Data, Batch, Model]):
+class Objective(ABC, Generic[Data, Batch, Model, Options]):
     """What a model is trained for, step by step; the training loop knows nothing else of a task."""
 
     by_steps: bool = False  # whether training calls the layer once for each step of a sequence, instead of once for all
 
-    def __init__(self, config: Config, evaluator: Evaluator[Data], items_name: str = "lines") -> None:
-        self.config, self.evaluator, self.items_name = config, evaluator, items_name
+    options: Options
+    """The options of the task, if it has any."""
+
+    def __init__(self, config: Config, evaluator: Evaluator[Data], items_name: str, options: Any = None) -> None:
+        self.config, self.evaluator, self.items_name, self.options = config, evaluator, items_name, options
 
     @abstractmethod
     def batches(self, data: Data) -> TaskBatches[Batch]:
@@ -385,10 +389,13 @@ class Fitted(NamedTuple):
     ended: str
 
 
-class Fitter(ABC, Generic[Data]):
+class Fitter(ABC, Generic[Data, Options]):
     """Fits a model directly, without steps of gradient descent: by counting, or until its loss no longer falls."""
 
     counts: bool = True  # whether it counts in one pass, rather than fits weights until they converge
+
+    def __init__(self, config: Config, options: Options) -> None:
+        self.config, self.options = config, options
 
     @abstractmethod
     def fit(self, train: Data, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
