@@ -1,7 +1,6 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
@@ -10,6 +9,7 @@ from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.tables import metric_column, texts_of
 from ..core.errors import InputError, printable
 from ..core.json_object import JsonMapping
+from ..pages import missing_packages
 from ..pages.wording import in_time, listed
 from ..storage.files import to_json
 from ..tasks import FITTED
@@ -18,8 +18,6 @@ from .console import ProgressLine, show, table_of
 
 MAX_LINES = 6
 """Lines below the table, with that of the report; of many warnings the gravest are told, and the report has all."""
-REPORT_PACKAGES = ("matplotlib", "jinja2")
-"""The packages that a report needs."""
 
 
 class ComparisonConsole(ProgressLine, ComparisonReporter):
@@ -89,8 +87,7 @@ def _training(progress: ComparisonProgress, training: PresentTraining, *, short:
 
 def may_draw(console: ComparisonConsole) -> bool:
     """Return whether reports can be drawn; if not, say so before hours of training."""
-    missing = [name for name in REPORT_PACKAGES if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         console.say(
             f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
             "pip install 'seriatim[report]', and write the report with --resume"

@@ -43,7 +43,30 @@ def measure_translations(hypotheses: Sequence[str], references: References) -> M
     Warns:
         DataWarning: the texts are pieces of words, which are joined before they are compared.
     """
-    measures, scores = _measures(hypotheses, _checked(hypotheses, references))
+    from sacrebleu.metrics.bleu import BLEU  # imported here, since nothing else needs it
+    from sacrebleu.metrics.chrf import CHRF
+
+    choices = _checked(hypotheses, references)
+    measures: dict[str, Measure] = {}
+    scores: JsonObject = {}
+    if subwords := _subwords_of(hypotheses, choices):
+        hypotheses, choices = [*map(subwords.join, hypotheses)], [[*map(subwords.join, texts)] for texts in choices]
+        scores["joined"] = subwords.mark
+    # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
+    streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
+    # force: do not warn on standard error about texts that look tokenized
+    both: list[tuple[str, Any, Compute]] = [("bleu", BLEU(force=True), _bleu), ("chrf", CHRF(), _chrf)]
+    for name, metric, compute in both:
+        # the two steps of corpus_score; only the first one has statistics by sentence
+        statistics = metric._extract_corpus_statistics(hypotheses, streams)
+        scores[name] = metric._aggregate_and_compute(statistics).score
+        scores[f"{name}_signature"] = metric.get_signature().format()
+        measures[name] = Measure(np.array(statistics, float), compute)
+    pairs = list(zip(hypotheses, choices, strict=True))
+    hits = [[text.strip() in {choice.strip() for choice in texts}, 1] for text, texts in pairs]
+    measures["exact_match"] = Measure(np.array(hits, float), mean)
+    measures["word_error_rate"] = Measure(np.array([_word_errors(*pair) for pair in pairs], float), _error_rate)
+
     metrics = {**with_intervals(measures), **scores}
     for suffix, mirrored in (("", ""), ("_low", "_high"), ("_high", "_low")):
         hits = metrics[f"exact_match{mirrored}"]
@@ -73,33 +96,6 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
         up, down = up << 1 | 1, down << 1
         rises, falls = full & (down | ~(level | up)), full & up & level
     return distance
-
-
-def _measures(hypotheses: Sequence[str], choices: list[list[str]]) -> tuple[dict[str, Measure], JsonObject]:
-    """Return the measures, and sacrebleu's scores and signatures."""
-    from sacrebleu.metrics.bleu import BLEU  # imported here, since nothing else needs it
-    from sacrebleu.metrics.chrf import CHRF
-
-    measures: dict[str, Measure] = {}
-    scores: JsonObject = {}
-    if subwords := _subwords_of(hypotheses, choices):
-        hypotheses, choices = [*map(subwords.join, hypotheses)], [[*map(subwords.join, texts)] for texts in choices]
-        scores["joined"] = subwords.mark
-    # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
-    streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
-    # force: do not warn on standard error about texts that look tokenized
-    both: list[tuple[str, Any, Compute]] = [("bleu", BLEU(force=True), _bleu), ("chrf", CHRF(), _chrf)]
-    for name, metric, compute in both:
-        # the two steps of corpus_score; only the first one has statistics by sentence
-        statistics = metric._extract_corpus_statistics(hypotheses, streams)
-        scores[name] = metric._aggregate_and_compute(statistics).score
-        scores[f"{name}_signature"] = metric.get_signature().format()
-        measures[name] = Measure(np.array(statistics, float), compute)
-    pairs = list(zip(hypotheses, choices, strict=True))
-    hits = [[text.strip() in {choice.strip() for choice in texts}, 1] for text, texts in pairs]
-    measures["exact_match"] = Measure(np.array(hits, float), mean)
-    measures["word_error_rate"] = Measure(np.array([_word_errors(*pair) for pair in pairs], float), _error_rate)
-    return measures, scores
 
 
 def _subwords_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> SubwordMarks | None:

@@ -1,8 +1,6 @@
 """What a server serves: models by name, each with its thread and its sessions, and the metrics of all of it."""
 
-import functools
 import hashlib
-import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +14,7 @@ from starlette.requests import Request
 
 from ..core.errors import DuplicateError, MalformedError, nearest
 from ..layers.positions import learned_positions
+from ..pages import missing_packages
 from ..runs.run import Run
 from ..training.run_files import identity, weights_digest
 from .json_bodies import HttpError
@@ -102,12 +101,6 @@ class ServerMetrics:
 # The models.
 
 
-@functools.cache
-def can_inspect() -> bool:
-    """Return whether the packages are installed that draw the page of `inspect`."""
-    return all(importlib.util.find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
 class ServedModel:
     """A run that is served.
 
@@ -126,7 +119,7 @@ class ServedModel:
         owner = identity(run.config, run.vocabulary)
         digest = hashlib.sha256(f"{owner}{weights_digest(run.answering)}{run.weights}".encode()).hexdigest()
         self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
-        inspects = can_inspect() and run.num_combined == 1  # a page shows a single run
+        inspects = not missing_packages() and run.num_combined == 1  # a page shows a single run
         self.endpoints = (*endpoints, "/v1/tokenize", *((INSPECT,) if inspects else ()))
 
     def described(self) -> dict[str, object]:
