@@ -92,9 +92,9 @@ def share(pairs: Iterable[tuple[str, str]]) -> float:
 
 
 def chunk_f1(truth: Sequence[Sequence[str]], answers: Sequence[Sequence[str]]) -> float | None:
-    from seriatim.evaluation.label_metrics import tagging_metrics
+    from seriatim.evaluation.label_metrics import measure_tags
 
-    return tagging_metrics(truth, answers).get("f1")
+    return measure_tags(truth, answers).metrics.get("f1")
 
 
 PEERS = {"classify": "scikit-learn", "tag": "python-crfsuite"}

@@ -136,7 +136,13 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(workers, "run_worker", run)
     monkeypatch.setattr(planning, "count_parameters", count_once)
-    monkeypatch.setattr(workers, "ThreadExecutor", InlineExecutor)
+
+    def inline(count: int) -> InlineExecutor:
+        executor = InlineExecutor()
+        executor.worker_count = count
+        return executor
+
+    monkeypatch.setattr(workers, "ThreadExecutor", inline)
     monkeypatch.setattr(worker, "SHORTEST", 0.0)
     monkeypatch.setattr(worker, "ROUGH", 0.0)
     monkeypatch.setattr(row, "STATE_AFTER", (1, 10, 100))

@@ -21,7 +21,7 @@ from .comparisons import small
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--widths", "8,x"), "--widths: 'x' is not a width"),
+        (("--widths", "8,x"), "--widths: invalid int value: 'x'"),
         (("--widths", "0"), "--widths: 0 is not a width"),
         (("--widths", ","), "--widths: no width is given"),
         (("--widths", "8,8"), "rnn@8 is named twice"),

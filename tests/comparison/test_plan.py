@@ -22,8 +22,8 @@ from seriatim.comparison.row import known_distances
 from seriatim.comparison.worker import SPARED, VALIDATING, VALIDATIONS, Pace, evaluate_every, settle_budget
 from seriatim.config import resolve
 from seriatim.evaluation.intervals import paired
-from seriatim.evaluation.label_metrics import Predictions, prediction_measures, tagging_measures
-from seriatim.evaluation.translation import translation_measures
+from seriatim.evaluation.label_metrics import Predictions, measure_tags, prediction_measures
+from seriatim.evaluation.translation import measure_translations
 from seriatim.layers import find, names
 from seriatim.tasks import TASKS, find_kind
 from seriatim.tasks.defaults import rate_of
@@ -158,8 +158,8 @@ def test_figures_of_sums_are_those_of_the_tasks() -> None:
     tags = [[["B-X", "I-X", "O", "B-Y"][i] for i in random.integers(4, size=5)] for _ in range(8)]
     found = {
         **prediction_measures(predictions, ["a", "b", "c"]),
-        **tagging_measures(tags, tags[1:] + tags[:1]),
-        **translation_measures(["a b c", "d"], ["a b d", "d e"]),
+        **measure_tags(tags, tags[1:] + tags[:1]).measures,
+        **measure_translations(["a b c", "d"], ["a b d", "d e"]).measures,
     }
     for name, measure in found.items():
         sums = measure.statistics.sum(0)

@@ -9,11 +9,10 @@ from seriatim.evaluation import label_metrics
 from seriatim.evaluation.intervals import interval, paired
 from seriatim.evaluation.label_metrics import (
     Predictions,
+    measure_tags,
     prediction_measures,
     prediction_metrics,
     reliability,
-    tagging_measures,
-    tagging_metrics,
 )
 
 from ..refusals import refused
@@ -140,7 +139,7 @@ FOUND = [["B-X", "I-X", "O"], ["B-X"], [], ["O", "I-X", "I-X"]]
 
 
 def test_tagging_by_hand() -> None:
-    metrics = tagging_metrics(TRUTH, FOUND)
+    metrics = measure_tags(TRUTH, FOUND).metrics
     assert (metrics["accuracy"], metrics["tokens"], metrics["sentences"]) == (5 / 7, 7, 4)
     assert (metrics["precision"], metrics["recall"]) == pytest.approx((1 / 3, 1 / 4))
     assert metrics["f1"] == pytest.approx(2 / 7)
@@ -159,10 +158,10 @@ def test_f1_is_of_the_summed_counts() -> None:
     truth = [tags[random.integers(0, 4, random.integers(1, 9))].tolist() for _ in range(60)]
     found = [[t if random.random() < 0.8 else "O" for t in sentence] for sentence in truth]
     correct, guessed, gold = np.sum([label_metrics.chunk_counts(*pair) for pair in zip(truth, found, strict=True)], 0)
-    metrics = tagging_metrics(truth, found)
+    metrics = measure_tags(truth, found).metrics
     assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
     assert sum(own["support"] for own in metrics["entities"].values()) == gold
-    measures = tagging_measures(truth, found), tagging_measures(truth, truth)
+    measures = measure_tags(truth, found).measures, measure_tags(truth, truth).measures
     assert paired(measures[1]["f1"].statistics, measures[0]["f1"].statistics, measures[0]["f1"].compute).p_value < 0.01
 
 
@@ -183,7 +182,7 @@ def test_f1_is_of_the_summed_counts() -> None:
 def test_chunks_of_every_scheme_by_hand(truth: str, found: str, counts: tuple[int, int, int]) -> None:
     """Correct, predicted and true chunks, as conlleval and seqeval count them."""
     correct, guessed, gold = counts
-    metrics = tagging_metrics([truth.split()], [found.split()])
+    metrics = measure_tags([truth.split()], [found.split()]).metrics
     assert (metrics["precision"], metrics["recall"]) == pytest.approx((correct / guessed, correct / gold))
     assert metrics["f1"] == pytest.approx(2 * correct / (guessed + gold))
     assert set(metrics["entities"]) == ({"chunk"} if "-" not in truth else {"X", "Y"} - ({"Y"} - set(truth)))
@@ -191,7 +190,7 @@ def test_chunks_of_every_scheme_by_hand(truth: str, found: str, counts: tuple[in
 
 @pytest.mark.parametrize("tags", [["NOUN", "VERB"], ["O", "O"], ["B-X", "PRP$"], ["-LRB-", "O"], ["NN-X", "O"]])
 def test_tags_that_mark_no_chunks_have_an_accuracy_only(tags: list[str]) -> None:
-    metrics = tagging_metrics([tags, tags], [tags, tags])
+    metrics = measure_tags([tags, tags], [tags, tags]).metrics
     assert metrics["accuracy"] == metrics["accuracy_high"] == 1
     assert 0 < metrics["accuracy_low"] < 1  # two sentences do not show that all tags are right
     assert "f1" not in metrics
@@ -199,12 +198,12 @@ def test_tags_that_mark_no_chunks_have_an_accuracy_only(tags: list[str]) -> None
 
 def test_tags_that_do_not_match_are_refused() -> None:
     with refused("mismatch"):
-        tagging_metrics([["O"], ["O"]], [["O"]])
+        measure_tags([["O"], ["O"]], [["O"]])
     with refused("mismatch"):
-        tagging_metrics([["O"], ["O", "O"]], [["O"], ["O"]])
+        measure_tags([["O"], ["O", "O"]], [["O"], ["O"]])
     for nothing in ([], [[]]):
         with refused("empty"):
-            tagging_metrics(nothing, nothing)
+            measure_tags(nothing, nothing)
 
 
 def test_levels_of_confidence_have_equal_numbers_of_predictions() -> None:

@@ -84,7 +84,7 @@ def test_bad_input(files: list[Path], tmp_path: Path, capsys) -> None:
     for arguments, message in (
         ([one, two, "--mixture-weights", "1"], "1 weights for 2 files; give one for each"),
         ([one, two, "--mixture-weights", "1,-1"], "not all are above 0"),
-        ([one, two, "--mixture-weights", "1,x"], "not all are numbers"),
+        ([one, two, "--mixture-weights", "1,x"], "--mixture-weights: invalid float value: 'x'"),
         ([one, "--mixture-weights", "1"], "cannot be used with one file"),
         ([one, str(tmp_path)], "only ARPA files can be mixed"),
         ([one, str(tmp_path / "gone")], "gone"),

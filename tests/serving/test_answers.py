@@ -142,7 +142,7 @@ def test_one_bad_input_does_not_harm_the_others(served: Served) -> None:
     engine = model.engine
     bad = {"beam": 2, "temperature": 1.0}
     asked = [("abcd", {}), ("abcd", bad), ("abc", bad), ("dcba", {})]
-    questions = [PredictionRequest([item], settings) for item, settings in asked]
+    questions = [PredictionRequest([item], settings, [4]) for item, settings in asked]
     engine.call(lambda: [engine._waiting.append(question) for question in questions])
     assert questions[0].answers.result(20)[0]["text"] is not None
     assert questions[3].answers.result(20)[0]["text"] is not None

@@ -14,7 +14,6 @@ from starlette.requests import ClientDisconnect, Request
 
 from seriatim.core.errors import InputError
 from seriatim.serving.json_bodies import (
-    BodyLimits,
     HttpError,
     as_http_error,
     error_body,
@@ -313,7 +312,7 @@ def test_a_client_that_goes_away() -> None:
     ],
 )
 def test_content_types(content_type: str, status: int) -> None:
-    ask = read_request(request([b"{}"], content_type=content_type), Example, BodyLimits())
+    ask = read_request(request([b"{}"], content_type=content_type), Example, 1000)
     if status == 200:
         assert asyncio.run(ask) == Example()
     else:

@@ -3,7 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from seriatim.serving.application import OPEN_PATHS, AccessRules, make_application
+from seriatim.serving.application import AccessRules, make_application
 from seriatim.serving.service import Service
 
 ERRORS = {"400", "403", "404", "408", "409", "413", "415", "429", "500", "503"}
@@ -12,7 +12,7 @@ ERRORS = {"400", "403", "404", "408", "409", "413", "415", "429", "500", "503"}
 @pytest.fixture(scope="module")
 def document() -> dict:
     """The document of a server with a key."""
-    app = make_application(Service({}), AccessRules(key="secret", open_paths=OPEN_PATHS))
+    app = make_application(Service({}), AccessRules(key="secret"))
     return TestClient(app).get("/openapi.json", headers={"Authorization": "Bearer secret"}).json()
 
 

@@ -13,7 +13,7 @@ import torch
 
 import seriatim
 from seriatim.serving import text_engine
-from seriatim.serving.application import OPEN_PATHS, AccessRules
+from seriatim.serving.application import AccessRules
 from seriatim.serving.limits import Limits
 from seriatim.serving.service import Service, model_names
 from seriatim.serving.text_engine import ModelThread
@@ -215,7 +215,7 @@ def test_a_removed_run_is_still_served(runs, tmp_path) -> None:
 
 
 def test_a_key_is_needed_where_there_is_one(runs) -> None:
-    rules = AccessRules(key="open-sesame", open_paths=OPEN_PATHS)
+    rules = AccessRules(key="open-sesame")
     with serving({"chars": runs["char-stream"]}, rules=rules) as served:
         assert served.http.get("/").status_code == 200
         assert served.http.get("/health").status_code == 200

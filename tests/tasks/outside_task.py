@@ -18,7 +18,7 @@ from seriatim.data.pairs import Side, encode_side
 from seriatim.data.sources import find_sources
 from seriatim.data.text import read_items
 from seriatim.data.vocabulary import Vocabulary, fit_tokenizer
-from seriatim.evaluation.intervals import Measure, Metric, mean
+from seriatim.evaluation.intervals import Measure, Measurement, Metric, mean, with_intervals
 from seriatim.tasks.task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind, evaluating
 
 
@@ -133,10 +133,11 @@ class RatingEvaluator(Evaluator[Rated]):
     baseline_name = "the mean rating"
     metrics = (Metric("loss", "loss (nats per text)", 4, headline=True),)
 
-    def statistics(self, model: Rater, data: Rated, **settings: object):
+    def measure(self, model: Rater, data: Rated, **settings: object):
         logits = logits_of(model, data)
         losses = np.logaddexp(0, logits) - data.ratings * logits
-        return {"loss": Measure(np.stack([losses, np.ones_like(losses)], axis=1), mean)}
+        measures = {"loss": Measure(np.stack([losses, np.ones_like(losses)], axis=1), mean)}
+        return Measurement(with_intervals(measures), measures)
 
     def trivial_baseline(self, train: Rated, valid: Rated, vocabulary: Vocabulary):
         p = train.ratings.mean()

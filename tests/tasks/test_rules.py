@@ -27,7 +27,7 @@ from seriatim.data.repairs import DataWarning
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.pages.page import Samples
 from seriatim.tasks import open_task
-from seriatim.tasks.answering import pair_losses, pair_measures, pair_metrics
+from seriatim.tasks.answering import pair_losses
 from seriatim.tasks.rules import best_kind
 from seriatim.training.settle import settle_texts
 
@@ -174,7 +174,7 @@ def test_targets_of_equal_sources_are_alternatives(pronouncing: seriatim.Run, ca
     assert "nrefs:2" in found["bleu_signature"]
     with pytest.warns(DataWarning, match=r"several rows"):
         data = pronouncing.task.reader.read(test, "test", pronouncing.vocabulary)
-    measures = pronouncing.task.evaluator.statistics(pronouncing.model, data)
+    measures = pronouncing.task.evaluator.measure(pronouncing.model, data).measures
     assert {len(measure.statistics) for measure in measures.values()} == {2}
     assert data.lengths.tolist() == [6, 1]
     items = list(pronouncing.task.reader.measured_items(pronouncing.vocabulary, test, "test"))
@@ -204,7 +204,7 @@ def test_a_source_counts_once_also_where_its_pair_is_repeated(pronouncing: seria
 
 @pytest.mark.parametrize("factorisation", ["autoregressive", "ctc"])
 def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
-    pronouncing: seriatim.Run, tmp_path: Path, factorisation: str
+    pronouncing: seriatim.Run, tmp_path: Path, factorisation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = pronouncing.path.parent
     options = {"factorisation": factorisation, "upsample": 3} if factorisation == "ctc" else {}
@@ -217,10 +217,10 @@ def test_networks_are_measured_and_selected_by_the_best_of_several_targets(
     model = task.builder.build(vocabulary)
     losses = pair_losses(model, valid)
     answers = ["IY DH ER", "EY"]
-    metrics = pair_metrics(losses, answers, valid)
+    monkeypatch.setattr(task.predictor, "answer", lambda *_: [{"text": answer} for answer in answers])
+    metrics, measures = task.evaluator.measure(model, valid)
     assert (metrics["exact_match"], metrics["word_error_rate"]) == (1, 0)
     assert metrics["loss"] == pytest.approx(losses[:, 0].sum() / losses[:, 1].sum())
-    measures = pair_measures(losses, answers, valid)
     assert measures["loss"].statistics == pytest.approx(np.stack([losses[:2].sum(0), losses[2:].sum(0)]))
     if factorisation != "ctc":
         with torch.no_grad():  # always the end: no target is exact, but an empty one would be

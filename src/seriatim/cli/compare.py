@@ -4,8 +4,8 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from ..core.errors import FixedError, RangeError, RequiredError, TrainingError
-from .options import Parser, add_code, add_task, allowed, number, require_task, whole_number
+from ..core.errors import FixedError, RequiredError, TrainingError
+from .options import Parser, add_code, add_task, allowed, number, require_task, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from ..comparison.comparing import Comparison, ComparisonReporter
@@ -23,7 +23,12 @@ def add_compare(parser: Parser) -> None:
     budget.add_argument("--tokens", type=whole_number, metavar="N", help="tokens to train on, counted in every epoch")
     budget.add_argument("--steps", type=whole_number, metavar="N", help="steps of the optimizer")
     add("--parameters", metavar="N", help="parameters of each layer, such as 500k (default: as the first layer)")
-    add("--widths", metavar="W,W", help="train every layer at each of these widths, such as 16,32,64")
+    add(
+        "--widths",
+        type=whole_numbers,
+        metavar="W,W",
+        help="train every layer at each of these widths, such as 16,32,64",
+    )
     add("--seeds", type=whole_number, metavar="N", help="runs of each layer")
     add("--tune", type=whole_number, metavar="K", help="try K learning rates for each layer, in half of its budget")
     add("--workers", type=whole_number, metavar="N", help="train N rows at a time, each with its share of the threads")
@@ -75,7 +80,7 @@ def _start_comparison(options: argparse.Namespace, reporter: "ComparisonReporter
         seeds=1 if options.seeds is None else options.seeds,
         tune=options.tune,
         metric=options.metric,
-        widths=_widths(options.widths),
+        widths=options.widths,
         overrides=overrides,
         overwrite=options.overwrite,
         workers=options.workers,
@@ -96,22 +101,9 @@ def _resume_comparison(options: argparse.Namespace, reporter: "ComparisonReporte
         options.resume,
         layers=None if options.layers is None else options.layers.split(","),
         seeds=options.seeds,
-        widths=_widths(options.widths),
+        widths=options.widths,
         workers=options.workers,
         cluster=options.cluster,
         reporter=reporter,
         allow_code=allowed(options),
     )
-
-
-def _widths(text: str | None) -> list[int] | None:
-    """Return the numbers of ``--widths 16,32,64``; other text raises InputError."""
-    if text is None:
-        return None
-    numbers = [number.strip() for number in text.split(",") if number.strip()]
-    wrong = next(
-        (number for number in numbers if not (number.isascii() and number.isdigit() and len(number) <= 10)), None
-    )
-    if wrong is not None:
-        raise RangeError(f"--widths: {wrong!r} is not a width; give whole numbers, for instance --widths 16,32,64")
-    return [int(number) for number in numbers]

@@ -1,8 +1,6 @@
 """The output of ``seriatim compare``: the current run, the time left and the best so far; then the table."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
-from typing import NamedTuple
 
 from ..comparison.comparing import Comparison, ComparisonProgress, ComparisonReporter, PresentTraining
 from ..comparison.findings import CONSOLE, Setup, Verdict, warnings_of
@@ -11,6 +9,7 @@ from ..comparison.results import ResultRow, Results, TrainingRow
 from ..comparison.tables import metric_column, texts_of
 from ..core.errors import InputError, printable
 from ..core.json_object import JsonMapping
+from ..pages import missing_packages
 from ..pages.wording import in_time, listed
 from ..storage.files import to_json
 from ..tasks import FITTED
@@ -19,8 +18,6 @@ from .console import ProgressLine, show, table_of
 
 MAX_LINES = 6
 """Lines below the table, with that of the report; of many warnings the gravest are told, and the report has all."""
-REPORT_PACKAGES = ("matplotlib", "jinja2")
-"""The packages that a report needs."""
 
 
 class ComparisonConsole(ProgressLine, ComparisonReporter):
@@ -90,8 +87,7 @@ def _training(progress: ComparisonProgress, training: PresentTraining, *, short:
 
 def may_draw(console: ComparisonConsole) -> bool:
     """Return whether reports can be drawn; if not, say so before hours of training."""
-    missing = [name for name in REPORT_PACKAGES if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         console.say(
             f"report.html will not be written, because {' and '.join(missing)} cannot be imported; install them with: "
             "pip install 'seriatim[report]', and write the report with --resume"
@@ -119,10 +115,10 @@ def print_results(values: JsonMapping) -> None:
     results = Results(values)
     ran = [row for row in results.ranked if not row.failed]
     if ran:
-        columns = [column for column in _columns(results) if any(column.cells(row) for row in ran)]
-        table = table_of("layer", *(column.heading for column in columns))
+        columns = [(heading, cell) for heading, cell in _columns(results) if any(map(cell, ran))]
+        table = table_of("layer", *(heading for heading, _ in columns))
         for row in ran:
-            table.add_row(row.title, *(column.cells(row) for column in columns))
+            table.add_row(row.title, *(cell(row) for _, cell in columns))
         show(table)
     _print_widths(results)
     # What the table shows, what to know before trusting it, and what it rests on.
@@ -137,24 +133,17 @@ def print_results(values: JsonMapping) -> None:
     print(printable(f"{setup.seeds}, measured on {setup.measured_on}"))
 
 
-class _Column(NamedTuple):
-    """A column of the table: its heading, and the cell of a row, empty where the figure is not known."""
-
-    heading: str
-    cells: Callable[[ResultRow], str]
-
-
-def _columns(results: Results) -> list[_Column]:
+def _columns(results: Results) -> list[tuple[str, Callable[[ResultRow], str]]]:
     first, *others = [figure for figure in results.figures if figure.headline or figure is results.figures[0]]
     texts = {figure.key: texts_of(metric_column(results, figure), results) for figure in (first, *others)}
     return [
-        _Column("rank", lambda row: "" if row.rank is None else str(row.rank)),
-        _Column(first.name, lambda row: texts[first.key].get(row.layer, "")),
-        _Column("95 % interval", lambda row: first.interval(row.metrics)),
-        *(_Column(figure.name, lambda row, key=figure.key: texts[key].get(row.layer, "")) for figure in others),  # type: ignore[misc]
-        _Column("epochs", lambda row: "" if row.epochs is None else f"{row.epochs:.2g}"),
-        _Column("seconds", lambda row: "" if row.training_seconds is None else f"{row.training_seconds:.1f}"),
-        _Column("tokens/s", lambda row: "" if row.counted else f"{row.tokens_per_second or 0:,.0f}"),
+        ("rank", lambda row: "" if row.rank is None else str(row.rank)),
+        (first.name, lambda row: texts[first.key].get(row.layer, "")),
+        ("95 % interval", lambda row: first.interval(row.metrics)),
+        *((figure.name, lambda row, key=figure.key: texts[key].get(row.layer, "")) for figure in others),
+        ("epochs", lambda row: "" if row.epochs is None else f"{row.epochs:.2g}"),
+        ("seconds", lambda row: "" if row.training_seconds is None else f"{row.training_seconds:.1f}"),
+        ("tokens/s", lambda row: "" if row.counted else f"{row.tokens_per_second or 0:,.0f}"),
     ]
 
 

@@ -120,21 +120,16 @@ class Difference:
     @property
     def texts(self) -> list[str]:
         """The signed difference and the bounds of its interval, with the digits that the interval supports."""
-        factor, digits = (100, self.metric.digits - 2) if self.is_share else (1, self.metric.digits)
+        factor, digits = (100, self.metric.digits - 2) if self.metric.is_fraction else (1, self.metric.digits)
         value, low, high = (None if each is None else factor * each for each in self.paired[:3])
         if low is not None and high is not None:
             digits = interval_digits(low, high, digits)
         return [written(each, digits, signed=True) for each in (value, low, high)]
 
     @property
-    def is_share(self) -> bool:
-        """Whether the metric is a share, such as an accuracy."""
-        return self.metric.more_is_better and self.metric.ceiling == 1.0
-
-    @property
     def size(self) -> str:
         """The signed difference with its unit."""
-        return f"{self.texts[0]} points" if self.is_share else self.texts[0]
+        return f"{self.texts[0]} points" if self.metric.is_fraction else self.texts[0]
 
     @property
     def interval(self) -> str:

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..core.errors import RangeError
-from .options import Parser, add_code, allowed, number, write_out
+from .options import Parser, add_code, allowed, numbers, write_out
 
 
 def add_export(parser: Parser) -> None:
@@ -50,7 +49,8 @@ def add_import(parser: Parser) -> None:
     parser.add_argument("--nonlinearity", metavar="NAME", help="for torch.nn.RNN: tanh (the default) or relu")
     text = "for torch.nn: stream (one running text) or line (every line is a text); the default is usually stream"
     parser.add_argument("--unit", metavar="NAME", help=text)
-    parser.add_argument("--mixture-weights", metavar="W,W", help="the weights of several ARPA files (default: equal)")
+    text = "the weights of several ARPA files (default: equal)"
+    parser.add_argument("--mixture-weights", type=numbers, metavar="W,W", help=text)
     parser.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
     parser.add_argument("--strict", action="store_true", help="refuse an ARPA file that needs a repair")
@@ -61,18 +61,11 @@ def import_run(options: argparse.Namespace) -> None:
     from ..interchange import formats as runs
     from ..interchange.torch_states import TorchOptions
 
-    # The message names the option, which argparse would not for one number of a list.
-    weights = None
-    if options.mixture_weights is not None:
-        try:
-            weights = [number(weight) for weight in options.mixture_weights.split(",")]
-        except argparse.ArgumentTypeError:
-            raise RangeError("--mixture-weights: not all are numbers; give for instance 0.7,0.3") from None
     torch_options = TorchOptions(options.vocabulary, options.end, options.nonlinearity, options.unit)
     run = runs.import_run(
         options.sources,
         options.out,
-        weights=weights,
+        weights=options.mixture_weights,
         torch_options=torch_options,
         overwrite=options.overwrite,
         strict=options.strict,

@@ -81,6 +81,16 @@ def number(text: str) -> float:
     return float(text)
 
 
+def whole_numbers(text: str) -> list[int]:
+    """Return the whole numbers that commas separate."""
+    return [whole_number(part) for part in text.split(",") if part.strip()]
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers that commas separate."""
+    return [number(part) for part in text.split(",")]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line."""
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import InputError, RangeError, UnavailableError, printable
+from ..core.errors import RangeError, UnavailableError, printable
 from .options import Parser, add_code, add_weights, number, open_answering, whole_number
 
 if TYPE_CHECKING:
@@ -72,11 +72,7 @@ def serve(options: argparse.Namespace) -> None:
     # What can be refused is refused before the runs are loaded, which takes a while.
     limits, rules = _limits(options), _rules(options)
     names = model_names(options.runs)
-    try:
-        listening = open_socket(options.host, options.port)
-    except InputError as error:
-        raise error.with_message(f"--{error}") from None
-    with contextlib.closing(listening):
+    with contextlib.closing(open_socket(options.host, options.port)) as listening:
         runs = {name: open_answering(folder, options) for name, folder in names.items()}
         _serve(Service(runs, limits), rules, listening, options)
 
@@ -122,21 +118,11 @@ def _limits(options: argparse.Namespace) -> "Limits":
 
 def _rules(options: argparse.Namespace) -> "AccessRules":
     """Return who may use the server."""
-    from ..serving.application import OPEN_PATHS, AccessRules, hosts_for
+    from ..serving.application import AccessRules, hosts_for
 
     key = os.environ.get(KEY_VARIABLE) or None
     if options.key_file is not None:
         from ..storage.files import read_text
 
         key = read_text(Path(options.key_file), max_bytes=4096, remedy="name a text file with the key").strip()
-    origins = [_checked(origin) for origin in options.cors_origin]
-    return AccessRules(key=key, open_paths=OPEN_PATHS, hosts=hosts_for(options.host), origins=origins)
-
-
-def _checked(origin: str) -> str:
-    from ..serving.application import check_origin
-
-    try:
-        return check_origin(origin)
-    except InputError as error:
-        raise error.with_message(f"--cors-{error}") from None
+    return AccessRules(key=key, hosts=hosts_for(options.host), origins=options.cors_origin)

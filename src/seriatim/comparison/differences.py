@@ -323,14 +323,11 @@ def differences(folder: Path, rows: Sequence[TrainingRow], figures: Sequence[Met
         tensors = load_tensors(folder / "rows" / f"{row.name}.safetensors")
         arrays[row.layer] = {name: tensor.numpy() for name, tensor in tensors.items()}
 
-    # Only layers that answered the same items, or read the same tokens, can be compared item by item; rows of former
-    # versions keep fewer texts.
+    # Only layers that answered the same items, or read the same tokens, can be compared item by item.
     items = {layer: read_arrays(each) for layer, each in arrays.items()}
     answers = {row.layer: each for row in rows if (each := ItemAnswers.read(row, items[row.layer]))}
     losses = {row.layer: tokens for row in rows if (tokens := read_tokens(row, items[row.layer]))}
-    answers = with_equal_names(
-        _alike(answers, lambda each: (each.rows, each.sizes, np.array([text["row"] for text in each.texts])))
-    )
+    answers = with_equal_names(_alike(answers, lambda each: (each.rows, each.sizes)))
     losses = _alike(losses, lambda each: (each.ids, each.piece_ends))
 
     # What a page shows depends on what the task has: labels, lengths of inputs, or losses of tokens.

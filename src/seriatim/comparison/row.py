@@ -364,7 +364,7 @@ def measure(
     data = run.task.reader.read(*measured, run.vocabulary)
     train = run.task.reader.read(run.task.files.training_source(), "train", run.vocabulary)
     with freed_memory_kept():
-        metrics, measures = run.task.evaluator.evaluate_with_statistics(run.model, data)
+        metrics, measures = run.task.evaluator.measure(run.model, data)
 
     # Every run has what means and paired tests over seeds need.
     statistics = statistics_of(measures)

@@ -56,7 +56,6 @@ def read_pairs(
     *,
     file_format: str = "auto",
     split: str = "train",
-    labelled: bool = True,
     repairs: Repairs | None = None,
 ) -> Iterator[Pair]:
     """Read pairs one by one; only one is held in memory.
@@ -65,7 +64,6 @@ def read_pairs(
         data: as for `find_sources`, or two files separated by a comma.
         file_format: ``tsv``, ``jsonl``, or ``auto`` to choose by the name and then by the first line.
         split: the split of a built-in corpus, if ``data`` does not name one.
-        labelled: whether targets are required. If not, they may be missing, and are returned empty.
         repairs: records the repairs; if None, data that needs a repair is refused.
 
     Raises:
@@ -82,10 +80,10 @@ def read_pairs(
         files = [(names[0], _aligned_lines(left, right, repairs))]
     else:
         sources = find_sources(data, file_format=file_format, split=split, suffixes=PAIRED_SUFFIXES)
-        files = ((source.name, _pairs(source, file_format, labelled, repairs)) for source in sources)
+        files = ((source.name, _pairs(source, file_format, repairs)) for source in sources)
     for name, pairs in files:
         problem = f"{name}:1: no pairs to learn from; write SOURCE<TAB>TARGET on every line"
-        for pair in require_items(pairs, problem) if labelled else pairs:
+        for pair in require_items(pairs, problem):
             source = repairs.text(pair.source, pair.name, pair.line)
             target = repairs.text(pair.target, pair.name, pair.line, target=True)
             yield pair._replace(source=source, target=target)
@@ -129,14 +127,14 @@ def _lines_as_sources(source: Source, repairs: Repairs, *, warn: bool) -> Iterat
         yield Pair(line, "", source.name, number)
 
 
-def _pairs(source: Source, requested: str, labelled: bool, repairs: Repairs) -> Iterator[Pair]:
+def _pairs(source: Source, requested: str, repairs: Repairs) -> Iterator[Pair]:
     known = format_of(source) if requested == "auto" else requested
     if known == "csv":
         raise NotSupportedError(f"{source.name}:1: pairs are not read from CSV; write SOURCE<TAB>TARGET, or JSONL")
     if not known:
         line = peek_line(source)
         known = "jsonl" if line.startswith("{") and TAB not in line else "tsv"
-    return (_from_objects if known == "jsonl" else _tab_separated)(source, labelled, repairs)
+    return (_from_objects if known == "jsonl" else _tab_separated)(source, True, repairs)
 
 
 def _tab_separated(source: Source, labelled: bool, repairs: Repairs) -> Iterator[Pair]:

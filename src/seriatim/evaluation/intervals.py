@@ -43,6 +43,13 @@ class Measure(NamedTuple):
     compute: Compute
 
 
+class Measurement(NamedTuple):
+    """The metrics of a model on some data, and what every item adds to each, by which models are compared."""
+
+    metrics: JsonObject
+    measures: Mapping[str, Measure]
+
+
 class Paired(NamedTuple):
     """Difference of a metric, first system minus second, with its 95 % interval and a two-sided p-value.
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..core.errors import EmptyError, MismatchError
 from ..core.json_object import JsonObject
 from ..data.tag_sets import marks_chunks
-from .intervals import Compute, Measure, mean, ratio, wilson, with_interval, with_intervals
+from .intervals import Compute, Measure, Measurement, mean, ratio, wilson, with_interval, with_intervals
 
 # Chunks (named entities, phrases) of a tag sequence, by the rules of the CoNLL-2000 evaluation script.
 # Published F1 scores come from that script, conlleval (E. Tjong Kim Sang and S. Buchholz, *Introduction to the
@@ -197,8 +197,8 @@ def prediction_measures(predictions: Predictions, labels: Sequence[str]) -> dict
     return measures
 
 
-def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
-    """Return the metrics of a tagger, from the true and the predicted tags of each sentence.
+def measure_tags(truth: Tags, predicted: Tags) -> Measurement:
+    """Measure a tagger by sentence, from the true and the predicted tags of each sentence.
 
     Returns:
         ``accuracy`` over tokens with its 95 % interval over sentences as ``accuracy_low`` and ``accuracy_high``,
@@ -209,23 +209,16 @@ def tagging_metrics(truth: Tags, predicted: Tags) -> JsonObject:
     Raises:
         InputError: no tokens, or sentences or tags that do not match.
     """
-    measures = tagging_measures(truth, predicted)
-    metrics = with_intervals(measures)
-    if "f1" in measures:
-        metrics["entities"] = _by_type(truth, predicted)
-    return {**metrics, "sentences": len(truth), "tokens": sum(map(len, truth))}
-
-
-def tagging_measures(truth: Tags, predicted: Tags) -> dict[str, Measure]:
-    """Return ``accuracy``, and ``precision recall f1`` of chunks, by sentence; arguments as in `tagging_metrics`."""
     _check_tags(truth, predicted)
-    pairs = list(zip(truth, predicted, strict=True))
+    pairs, facts = list(zip(truth, predicted, strict=True)), JsonObject()
     hits = [[sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])] for pair in pairs]
     measures = {"accuracy": Measure(np.array(hits, float), mean)}
     if marks_chunks(itertools.chain.from_iterable(truth)):
         counts = np.array([chunk_counts(*pair) for pair in pairs], float)
         measures |= {name: Measure(counts, compute) for name, compute in OF_CHUNKS.items()}
-    return measures
+        facts["entities"] = _by_type(truth, predicted)
+    facts |= {"sentences": len(truth), "tokens": sum(map(len, truth))}
+    return Measurement(with_intervals(measures) | facts, measures)
 
 
 def calibration(confidence: np.ndarray, correct: np.ndarray) -> tuple[float, list[JsonObject]]:
@@ -264,10 +257,15 @@ def reliability(confidence: np.ndarray, correct: np.ndarray) -> list[JsonObject]
     return found
 
 
+def f1(sums: np.ndarray) -> np.ndarray:
+    """Return F1 of summed counts ``(..., 3)``; 0 where there is nothing, as is usual."""
+    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
+
+
 OF_CHUNKS: dict[str, Compute] = {
     "precision": lambda sums: ratio(sums[..., 0], sums[..., 1]),
     "recall": lambda sums: ratio(sums[..., 0], sums[..., 2]),
-    "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
+    "f1": f1,
 }
 """Figures of summed counts ``(..., 3)``: correct, predicted and true chunks."""
 
@@ -395,11 +393,6 @@ def count_chunks(truth: Tags, predicted: Tags, classes: Sequence[str]) -> ClassC
     return ClassCounts(
         classes, len(truth), np.array(cells, np.int64).reshape(shape[0]), np.array(counts, np.int64).reshape(shape[1])
     )
-
-
-def f1(sums: np.ndarray) -> np.ndarray:
-    """Return F1 of summed counts ``(..., 3)``; 0 where there is nothing, as is usual."""
-    return ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2])
 
 
 def exchange_test(first: np.ndarray, second: np.ndarray, *, exchanges: int = EXCHANGES, seed: int = 0) -> float:

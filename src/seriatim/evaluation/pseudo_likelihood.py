@@ -21,19 +21,18 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..core.json_object import JsonObject
 from ..data.batches import Buckets, Windows
 from ..models import MaskedLanguageModel
 from ..models.probabilities import log_softmax
-from .intervals import Measure, exp_mean, mean, with_intervals
+from .intervals import Measure, Measurement, exp_mean, mean, with_intervals
 from .perplexity import COUNTS, block_size
 from .word_surprisal import Surprisals, measures_of
 
 TOGETHER = 64  # windows in a batch
 
 
-def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> JsonObject:
-    """Compute the metrics of the windows of a text with a model in evaluation mode.
+def measure_windows(model: MaskedLanguageModel, windows: Windows, *, every: int | None) -> Measurement:
+    """Measure the windows of a text with a model in evaluation mode.
 
     ``every`` is k, the distance from one masked token to the next; None masks each token alone.
 
@@ -41,12 +40,6 @@ def evaluate_masked_language_model(model: MaskedLanguageModel, windows: Windows,
         ``loss`` (nats per token), ``perplexity``, ``bits_per_byte`` and ``accuracy``, each with its 95 % interval (over
         lines, or over blocks of 500 tokens of a running text), and the same counts as for language models.
     """
-    counts = {name: getattr(windows.corpus.statistics, name) for name in COUNTS}
-    return with_intervals(pseudo_measures(model, windows, every)) | counts
-
-
-def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | None) -> dict[str, Measure]:
-    """Return the metrics by lines, or by blocks of a running text; arguments as in `evaluate_masked_language_model`."""
     sums = pseudo_losses(model, windows, every)
     counts = windows.corpus.statistics
     spelled, tokens_per_byte = counts.spelling_nats / counts.tokens, counts.tokens / counts.bytes
@@ -55,12 +48,13 @@ def pseudo_measures(model: MaskedLanguageModel, windows: Windows, every: int | N
     def bits(summed: np.ndarray) -> np.ndarray:
         return (mean(summed) + spelled) * tokens_per_byte / math.log(2)
 
-    return {
+    measures = {
         "loss": Measure(losses, mean),
         "perplexity": Measure(losses, exp_mean),
         "bits_per_byte": Measure(losses, bits),
         "accuracy": Measure(hits, mean),
     }
+    return Measurement(with_intervals(measures) | {name: getattr(counts, name) for name in COUNTS}, measures)
 
 
 def pseudo_losses(model: MaskedLanguageModel, windows: Windows, every: int | None) -> np.ndarray:

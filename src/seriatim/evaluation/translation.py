@@ -12,25 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import EmptyError, MismatchError, RequiredError, UnavailableError, UnknownNameError, nearest
+from ..core.errors import EmptyError, MismatchError, RequiredError
 from ..core.json_object import JsonObject
 from ..data.repairs import DataWarning
 from ..data.text_kinds import SubwordMarks, find_subword_marks
-from .intervals import Measure, mean, ratio, with_intervals
+from .intervals import Compute, Measure, Measurement, mean, ratio, with_intervals
 
 References = Sequence[str] | Sequence[Sequence[str]]
 NGRAMS = 4
 BETA = 2
 
 
-def translation_metrics(hypotheses: Sequence[str], references: References, *, tokenize: str = "13a") -> JsonObject:
-    """Compute the metrics of generated texts.
+def measure_translations(hypotheses: Sequence[str], references: References) -> Measurement:
+    """Measure generated texts by sentence.
 
     Args:
         hypotheses: one text per sentence; it may be empty.
         references: one text or a list of texts per sentence.
-        tokenize: sacrebleu's name of the tokenizer for BLEU (``zh`` for Chinese, ``char``, ``none``, ...); some need
-            further packages, and those called ``flores...`` download a model.
 
     Returns:
         ``bleu chrf exact_match word_error_rate string_error_rate``, each with its 95 % interval as ``NAME_low`` and
@@ -40,24 +38,40 @@ def translation_metrics(hypotheses: Sequence[str], references: References, *, to
         if they have none). White space around a text is ignored.
 
     Raises:
-        InputError: no sentences, a sentence without a reference, numbers that do not match, an unknown tokenizer.
+        InputError: no sentences, a sentence without a reference, or numbers that do not match.
 
     Warns:
         DataWarning: the texts are pieces of words, which are joined before they are compared.
     """
-    measures, scores = _measures(hypotheses, references, tokenize)
+    from sacrebleu.metrics.bleu import BLEU  # imported here, since nothing else needs it
+    from sacrebleu.metrics.chrf import CHRF
+
+    choices = _checked(hypotheses, references)
+    measures: dict[str, Measure] = {}
+    scores: JsonObject = {}
+    if subwords := _subwords_of(hypotheses, choices):
+        hypotheses, choices = [*map(subwords.join, hypotheses)], [[*map(subwords.join, texts)] for texts in choices]
+        scores["joined"] = subwords.mark
+    # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
+    streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
+    # force: do not warn on standard error about texts that look tokenized
+    both: list[tuple[str, Any, Compute]] = [("bleu", BLEU(force=True), _bleu), ("chrf", CHRF(), _chrf)]
+    for name, metric, compute in both:
+        # the two steps of corpus_score; only the first one has statistics by sentence
+        statistics = metric._extract_corpus_statistics(hypotheses, streams)
+        scores[name] = metric._aggregate_and_compute(statistics).score
+        scores[f"{name}_signature"] = metric.get_signature().format()
+        measures[name] = Measure(np.array(statistics, float), compute)
+    pairs = list(zip(hypotheses, choices, strict=True))
+    hits = [[text.strip() in {choice.strip() for choice in texts}, 1] for text, texts in pairs]
+    measures["exact_match"] = Measure(np.array(hits, float), mean)
+    measures["word_error_rate"] = Measure(np.array([_word_errors(*pair) for pair in pairs], float), _error_rate)
+
     metrics = {**with_intervals(measures), **scores}
     for suffix, mirrored in (("", ""), ("_low", "_high"), ("_high", "_low")):
         hits = metrics[f"exact_match{mirrored}"]
         metrics[f"string_error_rate{suffix}"] = None if hits is None else 1 - hits
-    return {**metrics, "sentences": len(hypotheses)}
-
-
-def translation_measures(
-    hypotheses: Sequence[str], references: References, *, tokenize: str = "13a"
-) -> dict[str, Measure]:
-    """Return ``bleu chrf exact_match word_error_rate`` by sentence; arguments as in `translation_metrics`."""
-    return _measures(hypotheses, references, tokenize)[0]
+    return Measurement({**metrics, "sentences": len(hypotheses)}, measures)
 
 
 def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
@@ -82,31 +96,6 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
         up, down = up << 1 | 1, down << 1
         rises, falls = full & (down | ~(level | up)), full & up & level
     return distance
-
-
-def _measures(
-    hypotheses: Sequence[str], references: References, tokenize: str
-) -> tuple[dict[str, Measure], JsonObject]:
-    """Return the measures, and sacrebleu's scores and signatures."""
-    choices, bleu, chrf = _checked(hypotheses, references), *_sacrebleu(tokenize)
-    measures: dict[str, Measure] = {}
-    scores: JsonObject = {}
-    if subwords := _subwords_of(hypotheses, choices):
-        hypotheses, choices = [*map(subwords.join, hypotheses)], [[*map(subwords.join, texts)] for texts in choices]
-        scores["joined"] = subwords.mark
-    # sacrebleu takes a list of all first references, one of all second ones, ...; None if a sentence has fewer
-    streams = [[texts[i] if i < len(texts) else None for texts in choices] for i in range(max(map(len, choices)))]
-    for name, metric, compute in (("bleu", bleu, _bleu), ("chrf", chrf, _chrf)):
-        # the two steps of corpus_score; only the first one has statistics by sentence
-        statistics = metric._extract_corpus_statistics(hypotheses, streams)
-        scores[name] = metric._aggregate_and_compute(statistics).score
-        scores[f"{name}_signature"] = metric.get_signature().format()
-        measures[name] = Measure(np.array(statistics, float), compute)
-    pairs = list(zip(hypotheses, choices, strict=True))
-    hits = [[text.strip() in {choice.strip() for choice in texts}, 1] for text, texts in pairs]
-    measures["exact_match"] = Measure(np.array(hits, float), mean)
-    measures["word_error_rate"] = Measure(np.array([_word_errors(*pair) for pair in pairs], float), _error_rate)
-    return measures, scores
 
 
 def _subwords_of(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> SubwordMarks | None:
@@ -160,21 +149,6 @@ def _chrf(sums: np.ndarray) -> np.ndarray:
     precision = ratio((ratio(matched, generated) * shared).sum(-1), orders)
     recall = ratio((ratio(matched, true) * shared).sum(-1), orders)
     return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
-
-
-def _sacrebleu(tokenize: str) -> tuple[Any, Any]:
-    """Return BLEU and chrF of sacrebleu, which is imported here since nothing else needs it."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    if tokenize not in BLEU.TOKENIZERS:
-        raise UnknownNameError(f"tokenize: unknown name {tokenize!r}; {nearest(tokenize, list(BLEU.TOKENIZERS))}")
-    try:
-        # force: do not warn on standard error about texts that look tokenized
-        return BLEU(tokenize=tokenize, force=True), CHRF()
-    except (ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UnavailableError(f"tokenize: {tokenize!r} cannot be used ({reason}); choose another name") from error
 
 
 def _checked(hypotheses: Sequence[str], references: References) -> list[list[str]]:

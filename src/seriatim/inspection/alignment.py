@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core.errors import NotSupportedError, RangeError
+from ..core.errors import NotSupportedError
 from ..evaluation.token_scores import visible
 from ..pages.chart import HeatMap, Switch
 from ..pages.statements import Statement, told
@@ -47,10 +47,8 @@ def align(run: Run, text: str, *, beam: int = BEAM) -> list[Aligned]:
     """Return the answers of greedy search and, if ``beam`` is above 1, of beam search, with their alignments.
 
     Raises:
-        InputError: the beam is below 1, or the run does not translate.
+        InputError: the run does not translate.
     """
-    if beam < 1:
-        raise RangeError(f"--beam: {beam} is too small; give 1 or more")
     return [_aligned(run, text, width) for width in sorted({1, beam})]
 
 

@@ -106,9 +106,8 @@ def _sequence_layers(model: nn.Module) -> Iterator[PrimitiveLayer]:
     """Yield every sequence layer: the primitive layers, and the layers that have attention beside a recurrence."""
     names = {primitive.path: primitive.name for primitive in primitive_layers(model)}
     for role, top in top_layers(model):
-        for path, layer in inside(top):
-            dotted = ".".join(name for name in (role, path) if name)
-            yield PrimitiveLayer(names.get(dotted, f"{role or 'layer'}: attention"), dotted, layer)
+        for path, layer in inside(role, top):
+            yield PrimitiveLayer(names.get(path, f"{role or 'layer'}: attention"), path, layer)
 
 
 class _WeightRecorder(CallRecorder):

@@ -128,14 +128,13 @@ class LayerFlow:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Result of `gradient_flow`: the layers, the number of windows and of lags; all windows have ``length`` tokens.
+    """Result of `gradient_flow`: the layers, and the number of windows; all windows have ``length`` tokens.
 
     The ``source`` is where these come from, in words.
     """
 
     layers: list[LayerFlow]
     windows: int
-    lags: int
     length: int = 0
     source: str = "the given text"
 
@@ -167,7 +166,7 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
         InputError: there is nothing to read in the texts.
     """
     if not primitive_layers(run.model):
-        return GradientFlow([], 0, 0)
+        return GradientFlow([], 0)
 
     # Lag k needs k + 1 tokens: the loss is taken at the last one.
     explainer = explainer_of(run)
@@ -177,13 +176,12 @@ def gradient_flow(run: Run, texts: object, *, lags: int = LAGS, max_windows: int
     if not found:
         if not any(inputs.read(item) for item in items):
             raise EmptyError("text: nothing in it to read; give a few words")
-        return GradientFlow([], 0, 0)
+        return GradientFlow([], 0)
 
     # The same windows are measured before training, since only the difference shows what the training changed.
     trained, fresh = (_curves(each, found, lags) for each in (explainer, fresh_explainer(run)))
     layers = [LayerFlow(name, curve, fresh[name]) for name, curve in trained.items()]
-    most = max((len(layer.trained.norms) for layer in layers), default=0)
-    return GradientFlow(layers, len(found), most, len(found[0].inputs))
+    return GradientFlow(layers, len(found), len(found[0].inputs))
 
 
 def _curves(explainer: Explainer, examples: Sequence[Example], lags: int) -> dict[str, FlowCurve]:

@@ -56,11 +56,10 @@ def primitive_layers(model: nn.Module) -> list[PrimitiveLayer]:
     result: list[PrimitiveLayer] = []
     for role, top in top_layers(model):
         numbers: dict[str, int] = {}
-        for path, layer in inside(top):
+        for path, layer in inside(role, top):
             if any(isinstance(module, SequenceLayer) for module in layer.modules() if module is not layer):
                 continue
-            dotted = ".".join(name for name in (role, path) if name)
-            result.append(PrimitiveLayer(_name(dotted, kind_of(layer), _number(path, layer, numbers)), dotted, layer))
+            result.append(PrimitiveLayer(_name(path, kind_of(layer), _number(path, layer, numbers)), path, layer))
     return result
 
 
@@ -71,9 +70,9 @@ def top_layers(model: nn.Module) -> list[tuple[str, SequenceLayer]]:
     return [(name, child) for name, child in model.named_children() if isinstance(child, SequenceLayer)]
 
 
-def inside(layer: SequenceLayer) -> Iterator[tuple[str, SequenceLayer]]:
-    """Yield a layer and all sequence layers in it, by path."""
-    return ((path, inner) for path, inner in layer.named_modules() if isinstance(inner, SequenceLayer))
+def inside(name: str, layer: SequenceLayer) -> Iterator[tuple[str, SequenceLayer]]:
+    """Yield a layer and all sequence layers in it, by path, which begins with the name of the layer."""
+    return ((path, inner) for path, inner in layer.named_modules(prefix=name) if isinstance(inner, SequenceLayer))
 
 
 def kind_of(layer: nn.Module) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import EmptyError, RangeError
+from ..core.errors import EmptyError
 from ..evaluation.intervals import interval, mean
 from ..evaluation.token_scores import counted
 from ..layers.positions import learned_positions
@@ -94,11 +94,8 @@ def order_effect(run: Run, text: object, *, permutations: int = PERMUTATIONS) ->
     the text, or of its first line, is read in ``permutations`` other orders, or in all of fewer.
 
     Raises:
-        InputError: the number of permutations is below 1, the text has no other order, or the task has no
-            distribution of its predictions.
+        InputError: the text has no other order, or the task has no distribution of its predictions.
     """
-    if permutations < 1:
-        raise RangeError(f"--permute: {permutations} is too small; give 1 or more")
     explainer = explainer_of(run)
     most = min(MAX_TOKENS, learned_positions(run.model) or MAX_TOKENS)
     example, total = explainer.require(explainer.inputs).shortened(text, most)

@@ -42,8 +42,6 @@ from .new_folders import check_new, new_folder
 
 if TYPE_CHECKING:  # an optional package
     from onnx_ir import Graph, Model, Value
-if TYPE_CHECKING:  # an optional package
-    from onnx_ir import Model
 
 Operand: TypeAlias = Any
 """What an operator of a graph takes or returns: usually a tensor."""

@@ -13,7 +13,7 @@ input is dropped.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -110,17 +110,13 @@ def counts(routing: Routing) -> Tensor:
 def count_experts(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Count, inside the ``with`` block, the inputs of each expert ``(experts,)``, by the names of the mixtures."""
     totals: dict[str, Tensor] = {}
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, Experts):
-            totals[name] = torch.zeros(len(module.experts), dtype=torch.long)
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, Experts):
+                totals[name] = torch.zeros(len(module.experts), dtype=torch.long)
 
-            def add(_router: nn.Module, _inputs: object, routing: Routing, name: str = name) -> None:
-                totals[name] += counts(routing).cpu()
+                def add(_router: nn.Module, _inputs: object, routing: Routing, name: str = name) -> None:
+                    totals[name] += counts(routing).cpu()
 
-            hooks.append(module.router.register_forward_hook(add))
-    try:
+                hooks.enter_context(module.router.register_forward_hook(add))
         yield totals
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -19,21 +19,14 @@ Simplified: the official code learns C (1 − Ā^L) for one length L, and gives 
 Here C is the parameter, so that every length is exact, and there is one learning rate.
 """
 
-from typing import Annotated
-
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import State
 from .dplr import System, Unrolled, hippo_legs, inner, unroll
-from .option_types import StepSize
 from .scan import at_least_float32
 from .state_space import CHUNK, RealImag, StateSpace, as_complex, times
-
-StateSize = Annotated[int, Interval(ge=2, le=1024)]
-"""The eigenvalues of HiPPO-LegS take time proportional to the cube of the size: some seconds for 1,024."""
 
 
 class S4(StateSpace):
@@ -41,18 +34,6 @@ class S4(StateSpace):
 
     paper = "Gu, Goel & Ré 2022"
     undecayed = ("log_A_real", "A_imag", "P", "B")
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        state_size: StateSize = 64,
-        dt_min: StepSize = 0.001,
-        dt_max: StepSize = 0.1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(input_size, hidden_size, state_size=state_size, dt_min=dt_min, dt_max=dt_max, bias=bias)
 
     def reset_parameters(self) -> None:
         """Initialise A and B as HiPPO-LegS, and the other parameters as every `StateSpace`."""

@@ -9,15 +9,16 @@ N/2 complex numbers, as pairs of real numbers.
 """
 
 import math
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import MismatchError, RangeError
 from ..core.state import State
-from .option_types import Size, StepSize, check_step_sizes
+from .option_types import StepSize, check_step_sizes, check_value
 from .scan import at_least_float32
 from .unpadded_layer import UnpaddedLayer
 
@@ -25,6 +26,10 @@ RealImag: TypeAlias = tuple[Tensor, Tensor]
 """Real and imaginary parts. One step computes with these, because complex operators are not compiled."""
 CHUNK = 128
 """Steps of one convolution, a power of two (measured on a CPU)."""
+
+
+StateSize = Annotated[int, Interval(ge=2, le=1024)]
+"""The eigenvalues of HiPPO-LegS take time proportional to the cube of the size: some seconds for 1,024."""
 
 
 class StateSpace(UnpaddedLayer):
@@ -49,7 +54,7 @@ class StateSpace(UnpaddedLayer):
         input_size: int,
         hidden_size: int,
         *,
-        state_size: Size = 64,
+        state_size: StateSize = 64,
         dt_min: StepSize = 0.001,
         dt_max: StepSize = 0.1,
         bias: bool = True,
@@ -58,8 +63,9 @@ class StateSpace(UnpaddedLayer):
         if input_size != hidden_size:
             name = type(self).__name__
             raise MismatchError(f"input_size: {name} gives as many features as it takes; set it to {hidden_size}")
-        if state_size < 2 or state_size % 2:
-            raise RangeError(f"model.options.state_size: {state_size} is odd or below 2; give an even number from 2")
+        check_value("model.options.state_size", state_size, StateSize)
+        if state_size % 2:
+            raise RangeError(f"model.options.state_size: {state_size} is odd; give an even number")
         check_step_sizes(dt_min, dt_max)
         self.input_size = self.output_size = hidden_size
 

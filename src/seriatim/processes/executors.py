@@ -93,9 +93,6 @@ class WorkExecutor(Executor):
 class InlineExecutor(WorkExecutor):
     """Runs each function at once, in the thread that submits it."""
 
-    def __init__(self, worker_count: int = 1) -> None:
-        self.worker_count = worker_count
-
     def submit(self, function: Callable[..., Result], /, *args: object, **kwargs: object) -> Future[Result]:
         """Run a function."""
         future: Future[Result] = Future()

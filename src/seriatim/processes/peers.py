@@ -38,6 +38,11 @@ class RankError(TrainingError):
         self.kind = kind
 
 
+def open_store(host: str, port: int, *, hosts: bool = False) -> Store:
+    """Connect to the store of all ranks, which the process that ``hosts`` it also starts."""
+    return TCPStore(host, port, is_master=hosts, wait_for_workers=False, timeout=timedelta(seconds=60))
+
+
 class Peers:
     """The ranks of a training, which share a store.
 
@@ -51,16 +56,10 @@ class Peers:
 
     def __init__(self, index: int, count: int, address: tuple[str, int], prefix: str, timeout: float) -> None:
         self.index, self.count, self.timeout = index, count, timeout
-        self.store, beats = (self._open(address, prefix) for _ in range(2))
+        self.store, beats = (PrefixStore(prefix, open_store(*address)) for _ in range(2))
         self._seen: dict[int, tuple[bytes, float]] = {}  # the last sign of life of each rank, and when it was new
         self._stopped = threading.Event()
         threading.Thread(target=self._beat, args=(beats,), name="signs of life", daemon=True).start()
-
-    @staticmethod
-    def _open(address: tuple[str, int], prefix: str) -> Store:
-        host, port = address
-        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
-        return PrefixStore(prefix, store)
 
     def _beat(self, store: Store) -> None:
         """Write signs of life until the training ends or the store is gone."""

@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ..core.errors import (
     REPORTED_ELSEWHERE,
@@ -34,7 +34,7 @@ from ..core.errors import (
     shown,
 )
 from .child import RANK_VARIABLES
-from .peers import Peers, RankError, rendezvous
+from .peers import Peers, RankError, open_store, rendezvous
 from .signals import Interrupted, terminations_ignored
 
 
@@ -67,6 +67,8 @@ ALL_ROWS = RankShard(0, 1)
 CONNECTION_WORDS = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out", "timeout")
 """Words in the messages of PyTorch's backends, in lower case; not all of their errors have a class of their own."""
 Result = TypeVar("Result")
+_shared_store = functools.cache(open_store)
+"""The connection of a process, which keeps the store that it hosts."""
 
 
 class Ranks:
@@ -95,10 +97,6 @@ class Ranks:
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order."""
-        return [content]
-
-    def gather_on_rank_zero(self, content: bytes) -> list[bytes]:
-        """Return some bytes of every rank, in order, on rank 0; on the others an empty list."""
         return [content]
 
     def on_rank_zero(self, work: Callable[[], Result]) -> Result:
@@ -136,7 +134,7 @@ class RanksOfGroup(Ranks):
         self.calls = 0
         limit, address = timedelta(seconds=timeout), (environment["MASTER_ADDR"], numbers["MASTER_PORT"])
         hosts = self.index == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        shared = open_store(*address, hosts=hosts)
+        shared = _shared_store(*address, hosts=hosts)
         prefix = f"seriatim/{rendezvous(PrefixStore('seriatim', shared), self.index, self.count, timeout)}"
         self.owns_group = not dist.is_initialized()
         if self.owns_group:
@@ -152,26 +150,12 @@ class RanksOfGroup(Ranks):
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return some bytes of every rank, in order."""
-        padded, sizes = self._padded(content)
+        sizes: list[int] = self.gather([len(content)])[:, 0].astype(int).tolist()
+        padded = torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8)
         return [
             padded_content[:size].numpy().tobytes()
             for padded_content, size in zip(self._all_gather(padded), sizes, strict=True)
         ]
-
-    def gather_on_rank_zero(self, content: bytes) -> list[bytes]:
-        """Return some bytes of every rank, in order, on rank 0; see `Ranks.gather_on_rank_zero`."""
-        padded, sizes = self._padded(content)
-        buffers = [torch.empty_like(padded) for _ in sizes] if self.is_rank_zero else None
-        dist.gather(padded, buffers, group=self.group, group_dst=0)
-        return [
-            padded_content[:size].numpy().tobytes()
-            for padded_content, size in zip(buffers or [], sizes, strict=self.is_rank_zero)
-        ]
-
-    def _padded(self, content: bytes) -> tuple[torch.Tensor, list[int]]:
-        """Return some bytes, with zeros after them so that all ranks have equally many, and the sizes without them."""
-        sizes: list[int] = self.gather([len(content)])[:, 0].astype(int).tolist()
-        return torch.frombuffer(bytearray(content.ljust(max(1, *sizes), b"\0")), dtype=torch.uint8), sizes
 
     def _all_gather(self, values: torch.Tensor) -> list[torch.Tensor]:
         gathered = [torch.empty_like(values) for _ in range(self.count)]
@@ -258,12 +242,6 @@ def _integer(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise RangeError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
     return int(text)
-
-
-@functools.cache
-def open_store(host: str, port: int, *, hosts: bool) -> Store:
-    """Return a connection to the store that all ranks share, which one process ``hosts`` unless torchrun does."""
-    return TCPStore(host, port, is_master=hosts, wait_for_workers=False, timeout=timedelta(seconds=60))
 
 
 def refuse_ranks(what: str, option: str) -> None:

@@ -112,7 +112,7 @@ def compare(
     for run in (first, second):
         test = run.task.reader.read(data, "test", run.vocabulary, file_format=file_format)
         with naming(run.place):
-            measured.append(run.task.evaluator.statistics(run.answering, test, **settings))
+            measured.append(run.task.evaluator.measure(run.answering, test, **settings).measures)
 
     # A metric per token cannot be compared across tokenizers, nor one that only one of the runs has.
     measures, others = measured
@@ -135,19 +135,17 @@ def cost_of_rounding(
     """
     full = load(run.path, device=str(run.device), allow_code="changed")  # which has been allowed for `run`
     test = run.task.reader.read(data_name(data), "test", run.vocabulary, file_format=file_format)
-    before = run.task.evaluator.evaluate(full.answering, test, **settings)
-    measures, others = (
-        run.task.evaluator.statistics(model, test, **settings) for model in (run.answering, full.answering)
-    )
+    after, before = (run.task.evaluator.measure(model, test, **settings) for model in (run.answering, full.answering))
     differences = {
-        name: paired(measure.statistics, others[name].statistics, measure.compute) for name, measure in measures.items()
+        name: paired(measure.statistics, before.measures[name].statistics, measure.compute)
+        for name, measure in after.measures.items()
     }
     if "bits_per_byte" in metrics and 0 < metrics["loss"] < math.inf:
         bits = metrics["bits_per_byte"] / metrics["loss"]  # of the same bytes, so that the interval is in proportion
         loss = differences["loss"]
         low, high = (None if value is None else value * bits for value in (loss.low, loss.high))
         differences["bits_per_byte"] = Paired(loss.difference * bits, low, high, loss.p_value)
-    return RoundingCost(run.weights, before, differences, measure_speeds(run.answering, full.answering))
+    return RoundingCost(run.weights, before.metrics, differences, measure_speeds(run.answering, full.answering))
 
 
 def _locations(runs: Sequence[Run]) -> str:

@@ -1,10 +1,13 @@
 """`summary.json` of a run, checked before anything of it is shown."""
 
-import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from html import escape
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..config import explain
 from ..core.errors import DamagedError, shown
 from ..core.json_object import JsonObject
 from ..storage.files import read_json
@@ -14,12 +17,57 @@ MAX_SUMMARY_BYTES = 1 << 26  # ten thousand classes have figures of their own
 REMEDY = "remove the file to use the run without its summary"
 METRICS = ("valid", "baseline", "network")
 """Fields that contain the metrics of a task."""
-BY_CLASS = ("classes", "entities")
-"""Metrics that contain the figures of each label, or of each type of entity."""
-SIMPLE = "simple"
-"""The metrics of the simple baseline, among those of the simplest model."""
-BY_ORDER = "ngrams"
-"""The metric that contains the figures of each order of n-grams."""
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class Extensible(BaseModel):
+    """Values of which only the known ones are checked, as other versions have others."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class OrderFigures(Extensible):
+    """The figures of the n-grams of one order."""
+
+    __pydantic_extra__: dict[str, Number]
+    order: Count
+    predicted: Count
+
+
+class Metrics(Extensible):
+    """Figures by name; some metrics are texts, lists, or figures of each label or type of entity."""
+
+    __pydantic_extra__: dict[str, Number | str | list[object]]
+    ngrams: Annotated[list[OrderFigures], Field(min_length=1)] = []
+    simple: dict[str, Number | str] = {}  # of the simple baseline, among those of the simplest model
+    classes: JsonObject = {}
+    entities: JsonObject = {}
+
+
+class Summary(Extensible):
+    """The fields of a summary."""
+
+    task: str = ""
+    layer: str = ""
+    precision: str = ""
+    device: str = ""
+    parameters: Count = 0
+    vocabulary_size: Count = 0
+    steps: Count = 0
+    epochs: Count = 0
+    tokens: Count = 0
+    documents: Count = 0
+    skipped_steps: Count = 0
+    threads: Count = 0
+    seconds: Time = 0
+    tokens_per_second: Time = 0
+    best_valid: Number = None
+    valid: Metrics = Metrics()
+    baseline: Metrics = Metrics()
+    network: Metrics = Metrics()
+    versions: dict[str, str] = {}
 
 
 def main_facts(task: Task, summary: JsonObject, parameters: int) -> dict[str, str]:
@@ -53,13 +101,13 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> JsonObject:
     summary = read_json(path, max_bytes=MAX_SUMMARY_BYTES, remedy=REMEDY)
     if not isinstance(summary, dict):
         raise DamagedError(f"{path}: damaged, or not a summary; {REMEDY}")
-    for name, value in summary.items():
-        fits, expected = FIELDS.get(name, (lambda _: True, "a value"))  # fields of other versions
-        if not fits(value):
-            raise DamagedError(f"{path}: {shown(name)[1:-1]} must be {expected}, got {shown(value)}; {REMEDY}")
+    try:
+        Summary.model_validate(summary)
+    except ValidationError as error:
+        raise DamagedError(f"{path}: {explain(error, summary)}; {REMEDY}") from None
     for section, values in _metrics_by_section(summary):
         for name, value in values.items():
-            if name.removesuffix("_low").removesuffix("_high") in figures and not _is_number(value):
+            if name.removesuffix("_low").removesuffix("_high") in figures and isinstance(value, str | list):
                 raise DamagedError(f"{path}: {section}.{name} must be a number or null, got {shown(value)}; {REMEDY}")
     return summary
 
@@ -67,58 +115,4 @@ def read_summary(path: Path, figures: Collection[str] = ()) -> JsonObject:
 def _metrics_by_section(summary: JsonObject) -> list[tuple[str, JsonObject]]:
     """Return the sections of a summary that contain metrics, by name."""
     sections = [(section, summary.get(section, {})) for section in METRICS]
-    return [*sections, (f"baseline.{SIMPLE}", summary.get("baseline", {}).get(SIMPLE, {}))]
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _is_number(value: object) -> bool:
-    """Return whether a value is null or a number that a float can represent."""
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and _is_number(value) and value >= 0
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _is_metrics(value: object) -> bool:
-    """Return whether a value has figures by name; some metrics are texts, lists, or figures of each class."""
-    return isinstance(value, dict) and all(_is_metric(name, metric) for name, metric in value.items())
-
-
-def _is_metric(name: object, value: object) -> bool:
-    if name == SIMPLE:
-        return isinstance(value, dict) and all(_is_number(one) or _is_text(one) for one in value.values())
-    if name == BY_ORDER:
-        return isinstance(value, list) and bool(value) and all(map(_is_order, value))
-    return _is_number(value) or isinstance(value, dict if name in BY_CLASS else str | list)
-
-
-def _is_order(row: object) -> bool:
-    """Return whether a value has the figures of an order of n-grams, the order included."""
-    numbers = isinstance(row, dict) and all(map(_is_number, row.values()))
-    return numbers and isinstance(row, dict) and _is_count(row.get("order")) and _is_count(row.get("predicted"))
-
-
-COUNTS = ("parameters", "vocabulary_size", "steps", "epochs", "tokens", "documents", "skipped_steps", "threads")
-FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    **dict.fromkeys(("task", "layer", "precision", "device"), (_is_text, "a text")),
-    **dict.fromkeys(COUNTS, (_is_count, "a whole number from 0 to 2^53 - 1")),
-    **dict.fromkeys(("seconds", "tokens_per_second"), (_is_time, "a number, 0 or more")),
-    "best_valid": (_is_number, "a number or null"),
-    **dict.fromkeys(METRICS, (_is_metrics, "figures by name")),
-    "versions": (_is_texts, "texts by name"),
-}
-"""A check of each field of a summary, and what it requires, in words."""
+    return [*sections, ("baseline.simple", summary.get("baseline", {}).get("simple", {}))]

@@ -8,13 +8,12 @@ import numpy as np
 from ..config import Config
 from ..core.errors import MalformedError, UnknownNameError, check_text, iterate_items
 from ..counting.ngram import NGram
-from ..data.batches import Batches
 from ..data.corpus import Corpus
 from ..data.encoding import Statistics
 from ..data.pairs import encode_side
 from ..data.pipes import chunks
 from ..data.tokenizers import END, Tokenizer
-from ..evaluation.perplexity import LINES_TOGETHER, WINDOW
+from ..evaluation.perplexity import WINDOW, sum_blocks, window_losses
 from ..evaluation.pseudo_likelihood import pseudo_surprisals
 from ..evaluation.word_surprisal import (
     UNITS,
@@ -76,13 +75,7 @@ def score_lines(model: TextModel, tokenizer: Tokenizer, config: Config, lines: I
 
     # Long lines are read in windows, between which the state is carried, so that memory is bounded.
     corpus = Corpus(ids.astype(np.int64), sizes.cumsum(), Statistics(), tokenizer=tokenizer)
-    batches = Batches(corpus, LINES_TOGETHER, WINDOW)
-    totals, state = np.zeros(len(texts)), None
-    for batch in batches.read(batches.in_order()):
-        inputs, targets = batch.inputs.to(model.device), batch.targets.to(model.device)
-        losses, state = model.token_losses(inputs, targets, None if batch.fresh else state, lengths=batch.lengths)
-        totals[batch.rows] -= losses.double().sum(1).cpu().numpy()
-    return _line_scores(totals, sizes, texts)
+    return _line_scores(-sum_blocks(corpus, window_losses(model, corpus, WINDOW))[0], sizes, texts)
 
 
 def _line_scores(totals: np.ndarray, sizes: np.ndarray, texts: Sequence[str]) -> list[LineScore]:

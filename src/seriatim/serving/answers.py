@@ -72,8 +72,7 @@ async def _sizes(model: ServedPredictor, items: Sequence[object], most: int) -> 
     texts = [item if isinstance(item, str) else " ".join(cast(list[str], item)) for item in items]
     sizes = await asyncio.to_thread(lambda: [len(model.run.tokenizer.encode(text)) for text in texts])
     if (tokens := sum(sizes)) > most:
-        problem = f"must have at most {most:,} tokens together, got {tokens:,}; send less at once"
-        raise HttpError(400, f"input: {problem}", param="input")
+        raise HttpError(400, f"input: must have at most {most:,} tokens together, got {tokens:,}; send less at once")
     return sizes
 
 
@@ -88,13 +87,12 @@ async def score(fields: ScoreRequest, request: Request, service: CurrentService)
     inputs = [fields.input] if isinstance(fields.input, str) else fields.input
     check_count(inputs, service.limits.max_inputs)
     if fields.session is not None and len(inputs) > 1:
-        raise HttpError(400, f"session: continues one text, got {len(inputs)}", param="session")
+        raise HttpError(400, f"session: continues one text, got {len(inputs)}")
 
     # A line ends with its line end, after which nothing depends on it.
     tokenizer = model.run.tokenizer
     if fields.session is not None and model.run.config.data.unit == "line":
-        problem = "the model reads single lines, which do not depend on each other; leave it out"
-        raise HttpError(400, f"session: {problem}", param="session")
+        raise HttpError(400, "session: the model reads single lines, which do not depend on each other; leave it out")
 
     async with TextGeneration(service, model, fields.session) as generation:
         await _add_texts(generation, inputs, fields.top_logprobs)
@@ -119,7 +117,7 @@ async def _add_texts(generation: TextGeneration, inputs: Sequence[str], num_alte
         param = "input" if len(inputs) == 1 else f"input.{i}"
         if has_lines and "\n" in text:
             problem = "contains a line end, but the model reads single lines; send a list of lines"
-            raise HttpError(400, f"{param}: {problem}", param=param)
+            raise HttpError(400, f"{param}: {problem}")
         ids = await generation.encode(text, param)
         if has_lines:
             ids.append(END)
@@ -139,8 +137,7 @@ async def tokenize(fields: TokenizeRequest, service: CurrentService) -> Response
     def respond() -> Response:
         ids: Sequence[int] = tokenizer.encode(fields.input).tolist()
         if len(ids) > most:
-            problem = f"must have at most {most:,} tokens, got {len(ids):,}; shorten it"
-            raise HttpError(400, f"input: {problem}", param="input")
+            raise HttpError(400, f"input: must have at most {most:,} tokens, got {len(ids):,}; shorten it")
         return JsonResponse({"object": "list", "model": model.name, "data": spans(tokenizer, fields.input, ids)})
 
     return await asyncio.to_thread(respond)
@@ -149,8 +146,7 @@ async def tokenize(fields: TokenizeRequest, service: CurrentService) -> Response
 def check_count(inputs: Sequence[object], most: int) -> None:
     """Raise HttpError unless there is at least one input, and at most ``most``."""
     if not 0 < len(inputs) <= most:
-        problem = f"must be 1 to {most:,} texts, got {len(inputs):,}"
-        raise HttpError(400, f"input: {problem}; send several requests", param="input")
+        raise HttpError(400, f"input: must be 1 to {most:,} texts, got {len(inputs):,}; send several requests")
 
 
 def scored(tokenizer: Tokenizer, text: str, ids: Sequence[int], scores: Sequence[CandidateScore]) -> dict[str, object]:

@@ -26,7 +26,6 @@ from .json_bodies import (
     CLIENT_CLOSED,
     EXCEPTION_HANDLERS,
     MEANINGS,
-    BodyLimits,
     HttpError,
     JsonResponse,
     described_errors,
@@ -45,6 +44,8 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]/?#@*\s]+)(?::([0-9]{1,5}))?")
 ORIGIN = re.compile(r"(https?)://" + HOST.pattern)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CORS_METHODS = "GET, HEAD, POST, PUT, DELETE"
+OPEN_PATHS, OPEN_BELOW = frozenset({"/", "/health"}), "/pages/"
+"""What needs no key: some paths, and all below one, where the addresses of pages are secret."""
 CORS_SECONDS = 600
 """The time for which a browser may remember the answer to a preflight request."""
 
@@ -55,13 +56,11 @@ class AccessRules:
 
     Attributes:
         key: The key that ``Authorization: Bearer KEY`` must have; None asks for none.
-        open_paths: Paths that need no key; one that ends with ``/`` (other than ``/``) opens all paths below it.
         hosts: The names that the header Host may have, without ports; None allows all (see `hosts_for`).
         origins: Origins of other web pages that may use the server, like ``https://example.org``; ``*`` is all pages.
     """
 
     key: str | None = None
-    open_paths: Collection[str] = frozenset({"/", "/health"})
     hosts: Collection[str] | None = None
     origins: Collection[str] = ()
 
@@ -74,9 +73,7 @@ class AccessRules:
 
     def is_open(self, path: str) -> bool:
         """Return whether a path needs no key."""
-        return path in self.open_paths or any(
-            path.startswith(prefix) for prefix in self.open_paths if prefix.endswith("/") and prefix != "/"
-        )
+        return path in OPEN_PATHS or path.startswith(OPEN_BELOW)
 
     def has_key(self, authorization: str) -> bool:
         """Return whether the header Authorization has the key; the time does not tell how much of it is right."""
@@ -106,7 +103,7 @@ def check_origin(origin: str) -> str:
     match = ORIGIN.fullmatch(origin.lower().rstrip("/"))
     if match is None:
         raise MalformedError(
-            f"origin: {shown(origin)} is not an origin; write https://example.org, http://localhost:3000 or *"
+            f"--cors-origin: {shown(origin)} is not an origin; write https://example.org, http://localhost:3000 or *"
         )
     return _origin(match[1], match[2], match[3])
 
@@ -263,8 +260,6 @@ class RequestMetrics:
 
 # The endpoints.
 
-OPEN_PATHS = frozenset({"/", "/health", "/pages/"})
-"""What needs no key; the addresses of pages are secret."""
 CLEANING_SECONDS = 30.0
 """The time between two removals of old sessions."""
 UNAUTHORIZED = {
@@ -286,10 +281,9 @@ def make_application(
         rules: who may use it; by default everybody who can connect.
         inspect_options: more options of ``seriatim inspect``, for runs that need code from outside the library.
     """
-    rules = rules or AccessRules(open_paths=OPEN_PATHS)
+    rules = rules or AccessRules()
     app = Application(service, rules)
     app.state.service, app.state.pages = service, InspectionPages(service, inspect_options)
-    app.state.body_limits = BodyLimits(service.limits.max_body)
     # The routes are added one by one, not as nested routers, so that an answer 405 can name all methods of a path.
     for router in (
         completions.router,

@@ -76,16 +76,15 @@ def _check(fields: CompletionRequest, limits: Limits) -> None:
     """Raise HttpError for values that contradict each other or exceed a limit."""
     count = fields.n or 1
     if fields.best_of not in (None, count):
-        raise HttpError(400, "best_of: must be equal to n; leave it out", param="best_of")
+        raise HttpError(400, "best_of: must be equal to n; leave it out")
     if (fields.max_tokens or 0) > limits.max_tokens:
-        problem = f"must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}"
-        raise HttpError(400, f"max_tokens: {problem}", param="max_tokens")
+        raise HttpError(400, f"max_tokens: must be at most {limits.max_tokens:,}, got {fields.max_tokens:,}")
     num_texts = len(prompts_of(fields)) * count
     if not 0 < num_texts <= limits.max_texts:
         problem = f"the number of prompts times n must be 1 to {limits.max_texts}, got {num_texts:,}"
-        raise HttpError(400, f"prompt: {problem}; send several requests", param="prompt")
+        raise HttpError(400, f"prompt: {problem}; send several requests")
     if fields.session is not None and num_texts > 1:
-        raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n", param="session")
+        raise HttpError(400, f"session: continues one text, got {num_texts}; leave out n")
 
 
 def prompts_of(fields: CompletionRequest) -> list[str | list[int]]:
@@ -152,11 +151,11 @@ class TextGeneration:
             ids, size = list(prompt), tokenizer.vocabulary_size
             for token in ids:
                 if token >= size:
-                    raise HttpError(400, f"{param}: there is no token {token}; give ids below {size:,}", param=param)
+                    raise HttpError(400, f"{param}: there is no token {token}; give ids below {size:,}")
             begin = [] if ids[:1] == begin else begin
         if len(ids) > self.limits.max_prompt_tokens:
             problem = f"must have at most {self.limits.max_prompt_tokens:,} tokens, got {len(ids):,}"
-            raise HttpError(400, f"{param}: {problem}; shorten it, or send it in parts to a session", param=param)
+            raise HttpError(400, f"{param}: {problem}; shorten it, or send it in parts to a session")
         return [*begin, *ids]
 
     def add(
@@ -203,9 +202,9 @@ class TextGeneration:
         if context is None or needed <= context:
             return
         if (read := before + num_prompt) > context:
-            raise HttpError(400, f"{param}: {read:,} tokens, the model reads {context:,}; shorten it", param=param)
+            raise HttpError(400, f"{param}: {read:,} tokens, the model reads {context:,}; shorten it")
         problem = f"the {param} and max_tokens need {needed:,} tokens, the model can read {context:,}"
-        raise HttpError(400, f"max_tokens: {problem}; lower one of them", param="max_tokens")
+        raise HttpError(400, f"max_tokens: {problem}; lower one of them")
 
     def submit(self) -> None:
         """Let all texts wait for their rows in the batch.
@@ -326,7 +325,7 @@ async def _add_texts(generation: TextGeneration, fields: CompletionRequest) -> N
             try:
                 tokenizer.check_known(prompt)
             except InputError as error:
-                raise HttpError(400, f"{param}: {error}", param=param) from None
+                raise HttpError(400, f"{param}: {error}") from None
 
         # The boundary that begins a new text is not part of the prompt that is repeated.
         ids, is_new = await generation.encode(prompt, param), generation.start is None
@@ -365,7 +364,7 @@ def _biases(fields: CompletionRequest, vocabulary_size: int) -> dict[int, float]
     for token, bias in (fields.logit_bias or {}).items():
         if not (token.isascii() and token.isdigit() and len(token) < 11 and int(token) < vocabulary_size):
             problem = f"{token!r} is no token id; give a number from 0 to {vocabulary_size - 1:,}"
-            raise HttpError(400, f"logit_bias: {problem} (see /v1/tokenize)", param="logit_bias")
+            raise HttpError(400, f"logit_bias: {problem} (see /v1/tokenize)")
         biases[int(token)] = bias
     return biases
 

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeVar
 
 from fastapi.routing import APIRoute, APIRouter
@@ -64,7 +63,7 @@ class HttpError(HTTPException):
     Args:
         status: The HTTP status, from 400 to 599.
         message: What is wrong, and what to do, in one line. It may quote the request: control characters are escaped.
-        param: The field of the request that is wrong.
+        param: The field of the request that is wrong; by default the one with which the message begins.
         code: A name that programs can compare, like ``model_not_found``.
         headers: More headers of the response.
     """
@@ -80,7 +79,8 @@ class HttpError(HTTPException):
     ) -> None:
         self.status = status
         self.message = str(RangeError(message))
-        self.param = param
+        field, colon, _ = message.partition(": ")
+        self.param = param or (field if colon and FIELD.fullmatch(field) else None)
         self.code = code
         super().__init__(status, self.message, dict(headers or {}))
 
@@ -106,8 +106,7 @@ def as_http_error(error: Exception) -> HttpError:
     if isinstance(error, HttpError):
         return error
     if isinstance(error, InputError):
-        field, colon, _ = str(error).partition(": ")
-        return HttpError(400, str(error), param=field if colon and FIELD.fullmatch(field) else None)
+        return HttpError(400, str(error))
     if is_out_of_memory(error):
         return HttpError(500, "the server has too little memory for this request; send less at once")
     return HttpError(500, "internal error; see the log of the server")
@@ -161,16 +160,10 @@ EXCEPTION_HANDLERS: dict[int | type[Exception], Callable[[Request, Exception], C
 Model = TypeVar("Model", bound=BaseModel)
 # Bodies
 
+BODY_SECONDS = 30.0
+"""The time in which the whole body of a request must arrive."""
 MAX_PROBLEMS = 200
 """The number of problems up to which pydantic's report is converted; an object of many wrong values has as many."""
-
-
-@dataclass(frozen=True)
-class BodyLimits:
-    """Limits of the body of a request: ``size`` in bytes, and ``seconds`` until it must have arrived."""
-
-    size: int = 1 << 20
-    seconds: float = 30.0
 
 
 class JsonResponse(Response):
@@ -187,7 +180,7 @@ class JsonRoute(APIRoute):
     """A route of FastAPI whose body is read, parsed and validated here.
 
     FastAPI alone would read a body of any size and for any time, take duplicate names and deep nesting, and report
-    each of a million wrong items. The application sets ``state.body_limits``.
+    each of a million wrong items. The application sets ``state.service``, whose limits hold.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
@@ -222,13 +215,13 @@ class _JsonRequest(Request):
     async def body(self) -> bytes:
         """Read the body; what is returned only says that there is one."""
         try:
-            self._json = await read_request(self._request, self._model, self.app.state.body_limits)
+            self._json = await read_request(self._request, self._model, self.app.state.service.limits.max_body)
         except ClientDisconnect:  # FastAPI would answer it as a bad request
             raise HttpError(CLIENT_CLOSED, "the client went away") from None
         return b"{}"
 
 
-async def read_request(request: Request, model: type[Model], limits: BodyLimits) -> Model:
+async def read_request(request: Request, model: type[Model], limit: int) -> Model:
     """Return the JSON body of a request as an instance of ``model``.
 
     Values are validated strictly: ``"5"`` is no number, and ``true`` is no integer, but ``1`` is a number. Lists of
@@ -241,8 +234,7 @@ async def read_request(request: Request, model: type[Model], limits: BodyLimits)
         ClientDisconnect: If the client went away.
     """
     check_content_type(request)
-    data = await read_body(request, limits.size, limits.seconds)
-    return validate(data, model)
+    return validate(await read_body(request, limit), model)
 
 
 def validate(data: bytes, model: type[Model]) -> Model:
@@ -271,7 +263,7 @@ def check_content_type(request: Request, expected: str = "application/json") -> 
             raise HttpError(415, "the character set must be UTF-8; leave the charset out of the content type")
 
 
-async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+async def read_body(request: Request, limit: int, seconds: float = BODY_SECONDS) -> bytes:
     """Return the body of a request.
 
     Args:

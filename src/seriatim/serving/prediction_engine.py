@@ -16,8 +16,8 @@ from .text_engine import ModelDeadError, ModelThread, use_fastest_threads
 
 UNIT_SECONDS = 0.25
 """The time that the inputs that are answered together may take, as estimated; other requests wait for it."""
-FIRST_TOKENS, USUAL_TOKENS = 128, 8
-"""Tokens that are answered together before their time is known; and tokens of an input whose size is not known."""
+FIRST_TOKENS = 128
+"""Tokens that are answered together before their time is known."""
 
 
 Item: TypeAlias = tuple[object, int]
@@ -27,12 +27,10 @@ Item: TypeAlias = tuple[object, int]
 class PredictionRequest:
     """The inputs of one request, their settings, their future answers, and the number of tokens of each."""
 
-    def __init__(
-        self, items: Sequence[object], settings: Mapping[str, object], sizes: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, items: Sequence[object], settings: Mapping[str, object], sizes: Sequence[int]) -> None:
         self.settings, self.count = dict(settings), len(items)
-        known = [USUAL_TOKENS] * len(items) if sizes is None else [max(1, size) for size in sizes]
-        self.unanswered, self.found = deque(zip(items, known, strict=True)), list[JsonObject]()
+        self.unanswered = deque((item, max(1, size)) for item, size in zip(items, sizes, strict=True))
+        self.found: list[JsonObject] = []
         self.answers: Future[list[JsonObject]] = Future()
         self.seconds: float | None = None  # that a token takes, on average
 

@@ -140,12 +140,6 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
-class ExtensibleModel(BaseModel):
-    """An object that may have more fields."""
-
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
-
-
 class ErrorFields(Closed):
     """What is wrong."""
 
@@ -264,8 +258,10 @@ class ScoreAnswer(Closed):
     usage: Usage
 
 
-class Answer(ExtensibleModel):
+class Answer(BaseModel):
     """The answer to an input; its other fields depend on the task, as those of ``seriatim predict --json`` do."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
 
     object: Literal["answer"]
     index: int

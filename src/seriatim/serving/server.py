@@ -76,13 +76,13 @@ def open_socket(host: str, port: int) -> socket.socket:
         InputError: If the host is unknown, the port is in use, or the process may not use it.
     """
     if not 0 <= port <= 65535:
-        raise RangeError(f"port: {shown(port)} is out of range; give a number from 0 to 65535")
+        raise RangeError(f"--port: {shown(port)} is out of range; give a number from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError):
-        raise UnavailableError(f"host: {shown(host)} is no known name or address; use 127.0.0.1 or 0.0.0.0") from None
+        raise UnavailableError(f"--host: {shown(host)} is no known name or address; use 127.0.0.1 or 0.0.0.0") from None
     # Only with the protocol does asyncio set TCP_NODELAY, without which each piece of a stream takes 40 ms.
     listener = socket.socket(family, kind, protocol)
     try:
@@ -99,12 +99,12 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 def _why_not(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port: {port} of {host} is in use; choose another one, or 0 for any free one"
+        return f"--port: {port} of {host} is in use; choose another one, or 0 for any free one"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"port: {port} needs the rights of an administrator; choose one from 1024 to 65535"
+        return f"--port: {port} needs the rights of an administrator; choose one from 1024 to 65535"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"host: {shown(host)} is not an address of this machine; use 127.0.0.1 or 0.0.0.0"
-    return f"host: cannot listen at {shown(host)}, port {port} ({error.strerror}); choose another one"
+        return f"--host: {shown(host)} is not an address of this machine; use 127.0.0.1 or 0.0.0.0"
+    return f"--host: cannot listen at {shown(host)}, port {port} ({error.strerror}); choose another one"
 
 
 def connection_limit(wanted: int) -> int:

@@ -1,8 +1,6 @@
 """What a server serves: models by name, each with its thread and its sessions, and the metrics of all of it."""
 
-import functools
 import hashlib
-import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +14,7 @@ from starlette.requests import Request
 
 from ..core.errors import DuplicateError, MalformedError, nearest
 from ..layers.positions import learned_positions
+from ..pages import missing_packages
 from ..runs.run import Run
 from ..training.run_files import identity, weights_digest
 from .json_bodies import HttpError
@@ -102,12 +101,6 @@ class ServerMetrics:
 # The models.
 
 
-@functools.cache
-def can_inspect() -> bool:
-    """Return whether the packages are installed that draw the page of `inspect`."""
-    return all(importlib.util.find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
 class ServedModel:
     """A run that is served.
 
@@ -126,21 +119,8 @@ class ServedModel:
         owner = identity(run.config, run.vocabulary)
         digest = hashlib.sha256(f"{owner}{weights_digest(run.answering)}{run.weights}".encode()).hexdigest()
         self.fingerprint = f"seriatim-{digest[:FINGERPRINT]}"
-        inspects = can_inspect() and run.num_combined == 1  # a page shows a single run
+        inspects = not missing_packages() and run.num_combined == 1  # a page shows a single run
         self.endpoints = (*endpoints, "/v1/tokenize", *((INSPECT,) if inspects else ()))
-        self._files = self._file_times()
-
-    @property
-    def was_replaced(self) -> bool:
-        """Whether other weights are in the folder of the run now, or none."""
-        return self._file_times() != self._files
-
-    def _file_times(self) -> tuple[int, int] | None:
-        try:
-            status = (self.run.path / "model.safetensors").stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
 
     def described(self) -> dict[str, object]:
         """Return what ``/v1/models`` tells about the model."""
@@ -255,7 +235,7 @@ class Service:
         """Return the model of a name; raise HttpError if there is none."""
         if name not in self.models:
             hint = nearest(name, list(self.models))
-            raise HttpError(404, f"model: {name!r} is not served; {hint}", param="model", code="model_not_found")
+            raise HttpError(404, f"model: {name!r} is not served; {hint}", code="model_not_found")
         return self.models[name]
 
     def find(self, name: str | None, endpoint: str) -> ServedModel:
@@ -269,11 +249,11 @@ class Service:
         if not able:
             raise HttpError(404, f"model: none that is served has {endpoint}; see /v1/models", code="model_not_found")
         if name is None and len(able) > 1:
-            raise HttpError(400, f"model: must be given; choose from {', '.join(able)}", param="model")
+            raise HttpError(400, f"model: must be given; choose from {', '.join(able)}")
         model = self.named(able[0] if name is None else name)
         if endpoint not in model.endpoints:
             able_to = f"was trained to {model.run.config.task} and has no {endpoint}; use {model.endpoints[0]}"
-            raise HttpError(400, f"model: {model.name!r} {able_to}", param="model")
+            raise HttpError(400, f"model: {model.name!r} {able_to}")
         if not model.engine.is_alive:
             raise ModelDeadError
         return model

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from ..core.errors import nearest, shown
 from .json_bodies import (
     BODY_ERRORS,
-    BodyLimits,
     HttpError,
     JsonResponse,
     check_content_type,
@@ -37,7 +36,7 @@ async def _find_model(
         if name != "model":
             raise HttpError(400, f"unknown query parameter {shown(name)}; {nearest(name, ['model'])}", param=name[:60])
     if len(request.query_params.getlist("model")) > 1:
-        raise HttpError(400, "model: the query has it twice; send it once", param="model")
+        raise HttpError(400, "model: the query has it twice; send it once")
     return service.language_model(model, "/v1/completions")
 
 
@@ -48,7 +47,7 @@ async def _check_name(
 ) -> str:
     if not re.fullmatch(SESSION_NAME, session):
         problem = "must have 1 to 64 letters, digits, '-', '_' or '.', and not begin with '.'"
-        raise HttpError(400, f"session: the name {problem}", param="session")
+        raise HttpError(400, f"session: the name {problem}")
     return session
 
 
@@ -106,8 +105,7 @@ async def download_state(model: Model, name: Name) -> Response:
 async def restore_state(request: Request, service: CurrentService, model: Model, name: Name) -> Response:
     """Restore a state."""
     check_content_type(request, STATE_TYPE)
-    limits = BodyLimits(service.limits.max_state)
-    data = await read_body(request, limits.size, limits.seconds)
+    data = await read_body(request, service.limits.max_state)
     is_new = name not in model.sessions
     session = model.sessions.open(name)
     try:

@@ -110,9 +110,9 @@ class SessionStore:
         self.remove_old()
         session = self._sessions.get(name)
         if session is None:
-            raise HttpError(404, f"session: {name!r} does not exist or has expired; begin it again", param="session")
+            raise HttpError(404, f"session: {name!r} does not exist or has expired; begin it again")
         if session.is_busy and must_be_free:
-            raise HttpError(409, f"session: {name!r} is used by another request; wait for it", param="session")
+            raise HttpError(409, f"session: {name!r} is used by another request; wait for it")
         return session
 
     def open(self, name: str) -> Session:
@@ -148,9 +148,7 @@ class SessionStore:
         if len(self._sessions) < self.limits.max_sessions:
             return
         if (oldest := self._oldest()) is None:
-            raise HttpError(
-                429, "session: all sessions are in use; try again", headers={"Retry-After": "1"}, param="session"
-            )
+            raise HttpError(429, "session: all sessions are in use; try again", headers={"Retry-After": "1"})
         del self._sessions[oldest]
 
     def _limit_bytes(self) -> None:

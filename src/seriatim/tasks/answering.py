@@ -23,9 +23,9 @@ from ..data.vocabulary import Vocabulary
 from ..decoding.beam import Beam, Hypothesis, beam_search, best_alignments, search_alignments
 from ..decoding.sampling import sample
 from ..decoding.token_draws import Sampling
-from ..evaluation.intervals import Measure, Metric, mean, with_interval
+from ..evaluation.intervals import Measurement, Metric, mean, with_interval
 from ..evaluation.perplexity import safe_exp
-from ..evaluation.translation import translation_measures, translation_metrics
+from ..evaluation.translation import measure_translations
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.probabilities import check_finite, checked_losses
@@ -69,25 +69,16 @@ def likelihood(losses: np.ndarray) -> JsonObject:
     }
 
 
-def pair_measures(losses: np.ndarray, answers: list[str], data: Pairs) -> dict[str, Measure]:
-    """Return the contribution of each item to each metric; ``losses`` are of pairs, and ``answers`` of items."""
-    return {"loss": Measure(data.summed(losses), mean), **translation_measures(answers, data.references)}
-
-
-def pair_metrics(losses: np.ndarray, answers: list[str], data: Pairs) -> JsonObject:
-    """Return all metrics of some pairs; see `pair_measures`."""
-    return {**likelihood(data.summed(losses)), **answer_metrics(answers, data)}
-
-
-def answer_metrics(answers: list[str], data: Pairs) -> JsonObject:
-    """Return the metrics of the answers to the items of some pairs."""
+def measure_answers(answers: list[str], data: Pairs) -> Measurement:
+    """Compare the answers to the items of some pairs with the targets."""
     counts = {
         "pairs": len(data.sources),
         "source_tokens": int(data.source.lengths.sum()),
         "tokens": int(data.target.lengths.sum()) + len(data.sources),
         "unknown_tokens": data.unknown(),
     }
-    return {**translation_metrics(answers, data.references), **counts, **data.repairs.facts()}
+    measured = measure_translations(answers, data.references)
+    return measured._replace(metrics={**measured.metrics, **counts, **data.repairs.facts()})
 
 
 def exact_fraction(model: EncoderDecoder, data: Pairs) -> float:
@@ -348,7 +339,7 @@ class PairEvaluator(Evaluator[Pairs]):
 
     def trivial_baseline(self, train: Pairs, valid: Pairs, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of the source as its own answer."""
-        return translation_metrics(valid.inputs, valid.references)
+        return measure_translations(valid.inputs, valid.references).metrics
 
 
 class PairPredictor(Predictor[Model]):

@@ -79,13 +79,10 @@ class BagBuilder(FittedBuilder):
         ]
 
 
-class BagFitting(Fitter[Documents]):
+class BagFitting(Fitter[Documents, Options]):
     """Counts n-grams, and fits their weights until the loss no longer falls."""
 
     counts = False
-
-    def __init__(self, config: Config) -> None:
-        self.config, self.options = config, read_options(Options, config)
 
     def check(self, train: Documents, valid: Documents | None) -> None:
         """Refuse so many labels, or texts and labels, that the weights or the training would be too large."""
@@ -164,7 +161,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=BagBuilder(config),
         evaluator=LabelEvaluator(),
-        fitter=BagFitting(config),
+        fitter=BagFitting(config, read_options(Options, config)),
         predictor=LabelPredictor(reader),
         explain=lambda bag: explain_bag(bag, reader),
     )

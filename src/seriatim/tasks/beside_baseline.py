@@ -1,6 +1,5 @@
 """The metrics of a run beside those of its simple baseline on the same data, and which of both is better."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ from torch import nn
 
 from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, Paired, is_significant, paired
+from ..evaluation.intervals import Measure, Measurement, Metric, Paired, is_significant, paired
 from . import FITTED
 from .task import Task
 
@@ -52,8 +51,8 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
         of its network alone, with ``name`` and ``text`` of the main metric, and ``verdict``, which compares it with
         the baseline.
     """
-    answers = _measure(run, run.answering, data, settings)
-    others = _measure(baseline, baseline.answering, data, settings)
+    answers = run.task.evaluator.measure(run.answering, data, **settings)
+    others = baseline.task.evaluator.measure(baseline.answering, data, **settings)
     keys = [key for one in run.task.evaluator.metrics for key in (one.key, f"{one.key}_low", f"{one.key}_high")]
     facts = {
         "layer": baseline.task.config.model.layer,
@@ -71,7 +70,7 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
         return BesideBaseline(answers.metrics, facts, {})
 
     # Beside the answers of both models stand those of the network alone, which may be worse than the baseline's.
-    alone = _measure(run, run.model, data, settings)
+    alone = run.task.evaluator.measure(run.model, data, **settings)
     network = alone.metrics
     if compared := _compare(run, alone, others):
         metric, result = compared
@@ -80,19 +79,7 @@ def beside_baseline(run: Measured, baseline: Measured, data: object, **settings:
     return BesideBaseline(answers.metrics, facts, network)
 
 
-class _Measurement(NamedTuple):
-    metrics: JsonObject
-    measures: Mapping[str, Measure]
-
-
-def _measure(run: Measured, model: nn.Module, data: object, settings: dict[str, object]) -> _Measurement:
-    evaluator = run.task.evaluator
-    if settings:
-        return _Measurement(evaluator.evaluate(model, data, **settings), evaluator.statistics(model, data, **settings))
-    return _Measurement(*evaluator.evaluate_with_statistics(model, data))
-
-
-def _compare(run: Measured, first: _Measurement, second: _Measurement) -> tuple[Metric, Paired] | None:
+def _compare(run: Measured, first: Measurement, second: Measurement) -> tuple[Metric, Paired] | None:
     """Compare the main metric, or a headline instead if one of both models lacks it, or if both have the same value.
 
     Answers that are never exactly right can still differ in BLEU. None if the models share no headline.

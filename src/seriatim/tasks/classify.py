@@ -15,7 +15,7 @@ from ..counting.bag import Bag, BlendedClassifier
 from ..data.batches import Buckets
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import Classifiers
-from ..evaluation.intervals import Measure, Metric
+from ..evaluation.intervals import Measurement, Metric
 from ..evaluation.label_metrics import Predictions, prediction_measures, prediction_metrics
 from ..layers.positions import learned_positions
 from ..models import Classifier
@@ -86,12 +86,8 @@ class ClassifierBuilder(ModelBuilder[Classifier]):
         return Classifiers(models)
 
 
-class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier]):
+class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier, Options]):
     """The cross-entropy of the labels."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[Documents], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: Documents) -> Buckets[DocumentBatch]:
         """Return batches of texts of similar length."""
@@ -130,18 +126,14 @@ class LabelEvaluator(Evaluator[Documents]):
         Metric("calibration_error", "calibration error", 4),
     )
 
-    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> JsonObject:
+    def measure(self, model: AnyClassifier, data: Documents, **settings: object) -> Measurement:
         """Compute the metrics of `seriatim.evaluation.label_metrics`."""
-        return _metrics(predictions(model, data), data)
-
-    def statistics(self, model: AnyClassifier, data: Documents, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of each text."""
-        return prediction_measures(predictions(model, data), data.label_names)
-
-    def evaluate_with_statistics(self, model: AnyClassifier, data: Documents) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute both results from the same predictions."""
         found = predictions(model, data)
-        return _metrics(found, data), prediction_measures(found, data.label_names)
+        return Measurement(_metrics(found, data), prediction_measures(found, data.label_names))
+
+    def evaluate(self, model: AnyClassifier, data: Documents, **settings: object) -> JsonObject:
+        """Compute the metrics alone, without what each text adds, which is much where there are many labels."""
+        return _metrics(predictions(model, data), data)
 
     def trivial_baseline(self, train: Documents, valid: Documents, vocabulary: Vocabulary) -> JsonObject:
         """Compute the accuracy of the label that is most frequent in training."""
@@ -261,7 +253,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=ClassifierBuilder(config),
         evaluator=evaluator,
-        objective=ClassifierObjective(config, evaluator, KIND.items_name),
+        objective=ClassifierObjective(config, evaluator, KIND.items_name, options),
         predictor=LabelPredictor(reader),
         blender=ClassifierBlender(),
         explain=lambda network: explain_classifier(network, reader),

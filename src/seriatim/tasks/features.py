@@ -53,13 +53,10 @@ class FeatureTaggerBuilder(FittedBuilder):
         ]
 
 
-class FeatureFitting(Fitter[TaggedCorpus]):
+class FeatureFitting(Fitter[TaggedCorpus, Options]):
     """Counts attributes, and fits their weights until the loss no longer falls."""
 
     counts = False
-
-    def __init__(self, config: Config) -> None:
-        self.config, self.options = config, read_options(Options, config)
 
     def check(self, train: TaggedCorpus, valid: TaggedCorpus | None) -> None:
         """Check the data as every tagger, and refuse so many tags that the training would be too large."""
@@ -99,14 +96,15 @@ def check_config(config: Config) -> None:
 def open_task(config: Config) -> Task:
     """Compose the parts of tagging with a CRF on attributes of words."""
     # Its vocabulary has characters, too, so that it is that of other taggers.
-    reader = TaggedReader(config, scheme=read_options(Options, config).scheme, reads_characters=True)
+    options = read_options(Options, config)
+    reader = TaggedReader(config, scheme=options.scheme, reads_characters=True)
     return Task(
         KIND,
         config,
         reader=reader,
         builder=FeatureTaggerBuilder(config),
         evaluator=TagEvaluator(),
-        fitter=FeatureFitting(config),
+        fitter=FeatureFitting(config, options),
         predictor=TagPredictor(config),
         explain=lambda tagger: explain_tagger(tagger, reader.sentences),
     )

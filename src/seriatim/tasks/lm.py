@@ -17,7 +17,7 @@ from ..core.state import State
 from ..data.batches import Batch, Batches
 from ..data.corpus import Corpus
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, mean
+from ..evaluation.intervals import Measure, Measurement, Metric, mean
 from ..evaluation.perplexity import WINDOW, each_loss, sum_blocks, text_metrics, unigram_metrics, window_losses
 from ..evaluation.text_sample import sample_text
 from ..layers import check_options, options_of, split_names
@@ -194,12 +194,11 @@ def mixture_of(models: Sequence[nn.Module], weights: Sequence[float] | None = No
     return Mixture(text_models) if weights is None else Mixture(text_models, weights)
 
 
-class TextObjective(Objective[Corpus, Batch, LanguageModel]):
+class TextObjective(Objective[Corpus, Batch, LanguageModel, Options]):
     """Teacher forcing or scheduled sampling over windows of a text, with the state carried from window to window."""
 
-    def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
+    def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str, options: Options) -> None:
+        super().__init__(config, evaluator, items_name, options)
         # Some steps read the model's own predictions, which are known one step later.
         self.by_steps = bool(self.options.scheduled_sampling)
         self.batch_size = config.training.batch_size or BATCH_SIZE
@@ -270,21 +269,10 @@ class TextEvaluator(Evaluator[Corpus]):
     def __init__(self, word_dropout: float) -> None:
         self.word_dropout = word_dropout
 
-    def evaluate(self, model: TextModel, data: Corpus, **settings: object) -> JsonObject:
-        """Compute the metrics of `seriatim.evaluation.perplexity`."""
-        return self.evaluate_with_statistics(model, data, **settings)[0]
-
-    def statistics(self, model: TextModel, data: Corpus, **settings: object) -> dict[str, Measure]:
-        """Compute the contributions of lines, or of blocks of a running text."""
-        return self.evaluate_with_statistics(model, data, **settings)[1]
-
-    def evaluate_with_statistics(
-        self, model: TextModel, data: Corpus, **settings: object
-    ) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute the metrics and the contributions in one pass."""
+    def measure(self, model: TextModel, data: Corpus, **settings: object) -> Measurement:
+        """Compute the metrics of `seriatim.evaluation.perplexity`; items are lines, or blocks of a running text."""
         window = read_settings(PerplexitySettings, settings).window
-        losses, sizes = sum_blocks(data, window_losses(model, data, window))
-        return text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), block_measures(losses, sizes)
+        return measure_blocks(*sum_blocks(data, window_losses(model, data, window)), data)
 
     def sample(self, data: Corpus, tokens: int | None) -> Corpus:
         """Return lines, or stretches of a running text, that are spread over it."""
@@ -295,10 +283,11 @@ class TextEvaluator(Evaluator[Corpus]):
         return unigram_metrics(train, valid, vocabulary.tokenizer.vocabulary_size, word_dropout=self.word_dropout)
 
 
-def block_measures(losses: np.ndarray, sizes: np.ndarray) -> dict[str, Measure]:
-    """Return the measures of blocks from their summed losses and their numbers of tokens."""
+def measure_blocks(losses: np.ndarray, sizes: np.ndarray, data: Corpus) -> Measurement:
+    """Return what follows from the summed losses and the numbers of tokens of the lines or blocks of a text."""
     statistics = np.stack([losses, sizes], axis=1)
-    return {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
+    measures = {"loss": Measure(statistics, mean), "perplexity": Measure(statistics, lambda sums: np.exp(mean(sums)))}
+    return Measurement(text_metrics(losses, sizes, data.statistics) | data.repairs.facts(), measures)
 
 
 class TextBlender:
@@ -318,14 +307,15 @@ class TextBlender:
 
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with a network."""
-    reader, evaluator = CorpusReader(config), TextEvaluator(config.model.options.get("word_dropout", 0.0))
+    reader, (options, _) = CorpusReader(config), split_options(Options, config)
+    evaluator = TextEvaluator(config.model.options.get("word_dropout", 0.0))
     return Task(
         KIND,
         config,
         reader=reader,
         builder=LanguageModelBuilder(config),
         evaluator=evaluator,
-        objective=TextObjective(config, evaluator, KIND.items_name),
+        objective=TextObjective(config, evaluator, KIND.items_name, options),
         blender=TextBlender(),
         explain=lambda network: explain_language_model(network, reader.read),
     )

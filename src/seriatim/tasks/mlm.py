@@ -7,7 +7,7 @@ A prediction fills the gaps of lines: each ``[MASK]`` is replaced by one token.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
 
@@ -27,9 +27,9 @@ from ..data.batches import Buckets, Windows, cut
 from ..data.corpus import Corpus
 from ..data.tokenizers import END, Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric
+from ..evaluation.intervals import Measurement, Metric
 from ..evaluation.perplexity import unigram_metrics
-from ..evaluation.pseudo_likelihood import evaluate_masked_language_model, pseudo_measures
+from ..evaluation.pseudo_likelihood import measure_windows
 from ..evaluation.text_sample import sample_text
 from ..layers.pointwise import EPSILON
 from ..models import MaskedLanguageModel
@@ -96,12 +96,8 @@ class WindowBatch:
         return int(self.lengths.sum())
 
 
-class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel]):
+class MaskingObjective(Objective[Windows, WindowBatch, MaskedLanguageModel, Options]):
     """The cross-entropy of tokens that are masked anew at every step."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[Windows], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: Windows) -> Buckets[WindowBatch]:
         """Return batches of windows of similar length."""
@@ -181,28 +177,20 @@ class PseudoLikelihoodEvaluator(Evaluator[Windows]):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def evaluate(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> JsonObject:
+    def measure(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> Measurement:
         """Compute the metrics of `seriatim.evaluation.pseudo_likelihood`.
 
         As many tokens are masked at once as in training; ``exact`` masks each alone, which takes a pass for each.
         """
+        every = None if read_settings(PseudoLikelihoodSettings, settings).exact else self.every
         with evaluating(model):
-            metrics = evaluate_masked_language_model(model, data, every=self.spacing(settings))
-        return metrics | data.corpus.repairs.facts()
-
-    def statistics(self, model: MaskedLanguageModel, data: Windows, **settings: object) -> dict[str, Measure]:
-        """Compute the contributions of lines, or of blocks of a running text."""
-        with evaluating(model):
-            return pseudo_measures(model, data, self.spacing(settings))
+            measured = measure_windows(model, data, every=every)
+        return measured._replace(metrics=measured.metrics | data.corpus.repairs.facts())
 
     def sample(self, data: Windows, tokens: int | None) -> Windows:
         """Return windows of lines, or of stretches of a running text, that are spread over it."""
         corpus = sample_text(data.corpus, tokens)
         return data if corpus is data.corpus else cut(corpus, int(data.lengths.max()))
-
-    def spacing(self, settings: Mapping[str, object]) -> int | None:
-        """Return the distance between two tokens that are masked in the same pass; None if each is masked alone."""
-        return None if read_settings(PseudoLikelihoodSettings, settings).exact else self.every
 
     def trivial_baseline(self, train: Windows, valid: Windows, vocabulary: Vocabulary) -> JsonObject:
         """Compute the metrics of a unigram model."""
@@ -470,15 +458,15 @@ def export(explained: ExplainedModel[MaskedLanguageModel]) -> ExportedModel:
 
 def open_task(config: Config) -> Task:
     """Compose the parts of masked language modelling."""
-    reader = WindowReader(config)
-    evaluator = PseudoLikelihoodEvaluator(max(1, round(1 / split_options(Options, config)[0].mask_rate)))
+    reader, (options, _) = WindowReader(config), split_options(Options, config)
+    evaluator = PseudoLikelihoodEvaluator(max(1, round(1 / options.mask_rate)))
     return Task(
         KIND,
         config,
         reader=reader,
         builder=MaskedModelBuilder(config),
         evaluator=evaluator,
-        objective=MaskingObjective(config, evaluator, KIND.items_name),
+        objective=MaskingObjective(config, evaluator, KIND.items_name, options),
         predictor=GapPredictor(config),
         explain=lambda masked: explain_masked_model(masked, reader.read_corpus, evaluator.every),
     )

@@ -20,14 +20,14 @@ from ..counting.ngrams.unseen import seen_arrays, sparsity, tallied
 from ..data.corpus import Corpus
 from ..data.encoding import BLOCK
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, MetricsTable
-from ..evaluation.perplexity import each_loss, sum_blocks, text_metrics
+from ..evaluation.intervals import Measurement, MetricsTable
+from ..evaluation.perplexity import each_loss, sum_blocks
 from ..models.base_models import TextModel
 from ..models.mixture import Mixture
 from ..processes.cluster import is_address
 from ..storage.weights import stream_tensors
 from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
-from .lm import PerplexitySettings, TextEvaluator, block_measures, mixture_of
+from .lm import PerplexitySettings, TextEvaluator, measure_blocks, mixture_of
 from .task import Fitted, Fitter, Task, TaskKind
 from .text import CorpusReader
 from .text_explainer import explain_ngrams
@@ -131,11 +131,8 @@ class NgramBuilder(FittedBuilder):
         ]
 
 
-class NgramCounting(Fitter[Corpus]):
+class NgramCounting(Fitter[Corpus, Options]):
     """Counts n-grams in one pass over the text."""
-
-    def __init__(self, config: Config) -> None:
-        self.config, self.options = config, read_options(Options, config)
 
     def require_resources(self) -> None:
         """Raise InputError if the cluster that should count cannot be used."""
@@ -165,21 +162,18 @@ class NgramCounting(Fitter[Corpus]):
 class NgramEvaluator(TextEvaluator):
     """Perplexities of texts under n-grams, and how sparse the counts are."""
 
-    def evaluate_with_statistics(
-        self, model: TextModel, data: Corpus, **settings: object
-    ) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute both results, and how sparse the counts are (`seriatim.counting.ngrams.unseen`)."""
+    def measure(self, model: TextModel, data: Corpus, **settings: object) -> Measurement:
+        """Compute the metrics, and how sparse the counts are (`seriatim.counting.ngrams.unseen`)."""
         counts = counts_of(model)
         if counts is None:  # a mixture with a model that was trained
-            return super().evaluate_with_statistics(model, data, **settings)
+            return super().measure(model, data, **settings)
         lookups = counts.look_up(data.ids)
         window = read_settings(PerplexitySettings, settings).window
         each = lookups.losses if counts is model else each_loss(model, data, window=window)
-        losses, sizes = sum_blocks(data, [(np.arange(len(each)), each)])
+        measured = measure_blocks(*sum_blocks(data, [(np.arange(len(each)), each)]), data)
         impossible = int(np.count_nonzero(np.isinf(each)))
-        metrics = text_metrics(losses, sizes, data.statistics) | data.repairs.facts()
-        metrics |= sparsity(lookups, counts.seen, counts.vocabulary_size, impossible)
-        return metrics, block_measures(losses, sizes)
+        sparse = sparsity(lookups, counts.seen, counts.vocabulary_size, impossible)
+        return measured._replace(metrics=measured.metrics | sparse)
 
     def tables(self, metrics: JsonObject) -> list[MetricsTable]:
         """Return a table of how sparse the counts are, if the metrics have the figures of `counting.ngrams.unseen`."""
@@ -228,14 +222,14 @@ def _replaced(ids: np.ndarray, once: np.ndarray, unknown: int, rate: float, seed
 
 def open_task(config: Config) -> Task:
     """Compose the parts of language modelling with n-grams."""
-    reader = CorpusReader(config)
+    reader, options = CorpusReader(config), read_options(Options, config)
     return Task(
         KIND,
         config,
         reader=reader,
         builder=NgramBuilder(config),
-        evaluator=NgramEvaluator(read_options(Options, config).word_dropout),
-        fitter=NgramCounting(config),
+        evaluator=NgramEvaluator(options.word_dropout),
+        fitter=NgramCounting(config, options),
         explain=lambda ngrams: explain_ngrams(ngrams, reader.read, counts_of(ngrams.model)),
     )
 

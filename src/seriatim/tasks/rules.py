@@ -20,10 +20,10 @@ from ..core.json_object import JsonObject
 from ..counting.rule_translator import KINDS, Kind, RuleTranslator, Tokens
 from ..data.pairs import Pairs
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure
-from ..evaluation.translation import edit_distance, translation_measures
+from ..evaluation.intervals import Measurement
+from ..evaluation.translation import edit_distance
 from ..storage.weights import save_tensors
-from .answering import PairEvaluator, PairPredictor, TranslationSettings, answer_metrics
+from .answering import PairEvaluator, PairPredictor, TranslationSettings, measure_answers
 from .fitted import FittedBuilder, describe_fitted, fitted_defaults, read_options
 from .paired import PairReader, choose, choose_for_pairs, split
 from .task import Fitted, Fitter, Reader, Task, TaskKind
@@ -71,11 +71,8 @@ class RulesBuilder(FittedBuilder):
         ]
 
 
-class RuleCounting(Fitter[Pairs]):
+class RuleCounting(Fitter[Pairs, Options]):
     """Learns both kinds of rules in one pass, and keeps the better ones."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
     def fit(self, train: Pairs, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:
         """Learn both kinds of rules, and write the kind with the better answers."""
@@ -108,13 +105,9 @@ class RulesEvaluator(PairEvaluator):
     selects = "exact_match"
     metrics = PairEvaluator.metrics[2:]  # without loss and perplexity
 
-    def evaluate(self, model: RuleTranslator, data: Pairs, **settings: object) -> JsonObject:
+    def measure(self, model: RuleTranslator, data: Pairs, **settings: object) -> Measurement:
         """Compare the answers with the targets."""
-        return answer_metrics(answer_all(model, data.inputs, settings), data)
-
-    def statistics(self, model: RuleTranslator, data: Pairs, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of each item."""
-        return translation_measures(answer_all(model, data.inputs, settings), data.references)
+        return measure_answers(answer_all(model, data.inputs, settings), data)
 
     def usual(self, vocabulary: Vocabulary) -> str:
         """Return BLEU for running text, which is cut into subwords, and the share of exact answers otherwise."""
@@ -169,7 +162,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=RulesBuilder(config),
         evaluator=RulesEvaluator(),
-        fitter=RuleCounting(config),
+        fitter=RuleCounting(config, options),
         predictor=predictor,
         explain=lambda rules: explain_rules(rules, TranslatedData(rules, predictor, reader)),
     )

@@ -15,7 +15,7 @@ from ..data.pairs import PairBatch, Pairs, encode_side
 from ..data.text_kinds import kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
-from ..evaluation.intervals import Measure
+from ..evaluation.intervals import Measure, Measurement, mean
 from ..layers.positions import learned_positions
 from ..models.copying import copied_tokens
 from ..models.ctc_translator import CTCTranslator
@@ -30,9 +30,8 @@ from .answering import (
     answer_all,
     exact_fraction,
     likelihood,
+    measure_answers,
     pair_losses,
-    pair_measures,
-    pair_metrics,
 )
 from .data_files import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
@@ -124,12 +123,11 @@ class TranslatorBuilder(ModelBuilder[Translator]):
         return EncoderDecoders(models)
 
 
-class TranslationObjective(Objective[Pairs, PairBatch, Translator]):
+class TranslationObjective(Objective[Pairs, PairBatch, Translator, Options]):
     """Teacher forcing, scheduled sampling, or a sum over alignments (CTC)."""
 
-    def __init__(self, config: Config, evaluator: Evaluator[Pairs], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options = options_for(config)
+    def __init__(self, config: Config, evaluator: Evaluator[Pairs], items_name: str, options: Options) -> None:
+        super().__init__(config, evaluator, items_name, options)
         # Some steps read the model's own predictions, which are known one step later.
         self.by_steps = bool(self.options.scheduled_sampling)
 
@@ -167,22 +165,12 @@ class TranslationEvaluator(PairEvaluator):
         """Return exact answers if the targets are no running text, since they improve for longer, else the loss."""
         return "exact_match" if self.by_exact_answers else "loss"
 
-    def evaluate(self, model: Translator, data: Pairs, **settings: object) -> JsonObject:
+    def measure(self, model: Translator, data: Pairs, **settings: object) -> Measurement:
         """Compute the loss, and compare the answers with the targets."""
-        return pair_metrics(pair_losses(model, data), self.texts(model, data, **settings), data)
-
-    def statistics(self, model: Translator, data: Pairs, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of each item."""
-        return pair_measures(pair_losses(model, data), self.texts(model, data, **settings), data)
-
-    def evaluate_with_statistics(self, model: Translator, data: Pairs) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute both results from the same answers."""
-        losses, answers = pair_losses(model, data), self.texts(model, data)
-        return pair_metrics(losses, answers, data), pair_measures(losses, answers, data)
-
-    def texts(self, model: Translator, data: Pairs, **settings: object) -> list[str]:
-        """Return the answer to every item."""
-        return [answer["text"] for answer in self.predictor.answer(model, data.vocabulary, data.inputs, **settings)]
+        losses = data.summed(pair_losses(model, data))
+        answers = [answer["text"] for answer in self.predictor.answer(model, data.vocabulary, data.inputs, **settings)]
+        metrics, measures = measure_answers(answers, data)
+        return Measurement({**likelihood(losses), **metrics}, {"loss": Measure(losses, mean), **measures})
 
 
 class TranslationPredictor(PairPredictor[Translator]):
@@ -242,7 +230,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=TranslatorBuilder(config),
         evaluator=evaluator,
-        objective=TranslationObjective(config, evaluator, KIND.items_name),
+        objective=TranslationObjective(config, evaluator, KIND.items_name, options),
         predictor=predictor,
         explain=explain,
     )

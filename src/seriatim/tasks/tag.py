@@ -23,8 +23,8 @@ from ..data.text import Source
 from ..data.tokenizers import WordTokenizer
 from ..data.vectors import read_vectors
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, mean, with_interval
-from ..evaluation.label_metrics import tagging_measures, tagging_metrics
+from ..evaluation.intervals import Measure, Measurement, Metric, mean, with_interval
+from ..evaluation.label_metrics import measure_tags
 from ..layers.positions import learned_positions
 from ..models.probabilities import checked_losses
 from ..models.tagger import (
@@ -220,12 +220,8 @@ class TaggerBuilder(ModelBuilder[Tagger]):
         return TaggerProduct(models)
 
 
-class TaggerObjective(Objective[TaggedCorpus, TaggedBatch, Tagger]):
+class TaggerObjective(Objective[TaggedCorpus, TaggedBatch, Tagger, Options]):
     """The cross-entropy of tags, or of sequences of tags."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[TaggedCorpus], items_name: str) -> None:
-        super().__init__(config, evaluator, items_name)
-        self.options, _ = split_options(Options, config)
 
     def batches(self, data: TaggedCorpus) -> Buckets[TaggedBatch]:
         """Return batches of sentences of similar length, which know the words that occur once."""
@@ -274,18 +270,15 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
         Metric("loss", "loss (nats per word)", 4),
     )
 
-    def evaluate(self, model: TagModel, data: TaggedCorpus, **settings: object) -> JsonObject:
-        """Compute the loss of tags that occur in training (NaN if none does), and `tagging_metrics` of all tags."""
-        return _metrics(*self.tagged(model, data), data)
-
-    def statistics(self, model: TagModel, data: TaggedCorpus, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of each sentence."""
-        return _measures(*self.tagged(model, data), data)
-
-    def evaluate_with_statistics(self, model: TagModel, data: TaggedCorpus) -> tuple[JsonObject, dict[str, Measure]]:
-        """Compute both results from the same answers."""
-        answers = self.tagged(model, data)
-        return _metrics(*answers, data), _measures(*answers, data)
+    def measure(self, model: TagModel, data: TaggedCorpus, **settings: object) -> Measurement:
+        """Compute the loss of tags that occur in training (NaN if none does), and `measure_tags` of all tags."""
+        losses, predicted = self.tagged(model, data)
+        metrics, measures = measure_tags(data.truth(), predicted)
+        counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
+        metrics = {**with_interval("loss", losses, mean), **metrics, **counts}
+        if data.unseen:
+            metrics["unseen"] = list(data.unseen)
+        return Measurement(metrics | data.repairs.facts(), {"loss": Measure(losses, mean), **measures})
 
     def tagged(self, model: TagModel, data: TaggedCorpus) -> tuple[np.ndarray, list[list[str]]]:
         """Return for every sentence the summed −log P in nats with its number of tags, and the best tags."""
@@ -318,20 +311,8 @@ class TagEvaluator(Evaluator[TaggedCorpus]):
         best[WordTokenizer.unknown_id] = commonest
         words = iter(valid.words.tolist())
         tags = [[train.tag_names[best.get(next(words), commonest)] for _ in range(size)] for size in valid.lengths]
-        metrics = tagging_metrics(valid.truth(), tags)
+        metrics = measure_tags(valid.truth(), tags).metrics
         return {one.key: metrics[one.key] for one in self.metrics if one.key in metrics}
-
-
-def _metrics(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> JsonObject:
-    counts = {"unknown_tokens": data.unknown_words(), "unseen_tags": data.unseen_tags()}
-    metrics = {**with_interval("loss", losses, mean), **tagging_metrics(data.truth(), predicted), **counts}
-    if data.unseen:
-        metrics["unseen"] = list(data.unseen)
-    return metrics | data.repairs.facts()
-
-
-def _measures(losses: np.ndarray, predicted: list[list[str]], data: TaggedCorpus) -> dict[str, Measure]:
-    return {"loss": Measure(losses, mean), **tagging_measures(data.truth(), predicted)}
 
 
 class TaggingSettings(Section):
@@ -464,7 +445,7 @@ def open_task(config: Config) -> Task:
         reader=reader,
         builder=TaggerBuilder(config),
         evaluator=evaluator,
-        objective=TaggerObjective(config, evaluator, KIND.items_name),
+        objective=TaggerObjective(config, evaluator, KIND.items_name, options),
         predictor=TagPredictor(config),
         blender=TagBlender(evaluator),
         explain=lambda tagger: explain_tagger(tagger, reader.sentences),

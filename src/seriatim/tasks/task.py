@@ -29,7 +29,7 @@ from ..data.sources import TEXT_SUFFIXES
 from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Metric, MetricsTable, with_intervals
+from ..evaluation.intervals import Measurement, Metric, MetricsTable
 from ..processes.ranks import RankShard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
@@ -75,6 +75,7 @@ Data = TypeVar("Data", bound=TaskData, default=Any)
 Batch = TypeVar("Batch", bound=TaskBatch, default=Any)
 BatchRead = TypeVar("BatchRead", bound=TaskBatch, covariant=True)
 Model = TypeVar("Model", bound=nn.Module, default=Any)
+Options = TypeVar("Options", bound=Section, default=Any)
 
 
 class TaskBatches(Protocol[BatchRead]):
@@ -288,27 +289,17 @@ class Evaluator(ABC, Generic[Data]):
     counts: tuple[str, ...] = ()  # keys of the counts that are displayed with the metrics
     per_token: tuple[str, ...] = ()  # keys of metrics that need models with the same tokens to be compared
     selects: str = "loss"  # key of the metric that selects the best weights; see `selection`
-    settings: type[Section] = Section  # keyword arguments of `evaluate` and `statistics`
+    settings: type[Section] = Section  # keyword arguments of `measure` and `evaluate`
     baseline_name: str  # name of the simplest model, to which the metrics are compared
     chosen: str | None = None  # ``training.metric``, if it is given
 
-    def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
-        """Compute the metrics of some data, given fields of `settings`. The model is in evaluation mode.
-
-        By default these are the metrics that follow from `statistics`, with their intervals.
-        """
-        return with_intervals(self.statistics(model, data, **settings))
-
     @abstractmethod
-    def statistics(self, model: Any, data: Data, **settings: object) -> dict[str, Measure]:
-        """Compute the contribution of every item to each metric, so that two models can be compared item by item.
+    def measure(self, model: Any, data: Data, **settings: object) -> Measurement:
+        """Measure a model on some data, given fields of `settings`. The model is in evaluation mode."""
 
-        The arguments are those of `evaluate`.
-        """
-
-    def evaluate_with_statistics(self, model: Any, data: Data) -> tuple[JsonObject, dict[str, Measure]]:
-        """Return the results of `evaluate` and `statistics`, in one pass where the task can."""
-        return self.evaluate(model, data), self.statistics(model, data)
+    def evaluate(self, model: Any, data: Data, **settings: object) -> JsonObject:
+        """Compute the metrics alone."""
+        return self.measure(model, data, **settings).metrics
 
     @abstractmethod
     def trivial_baseline(self, train: Data, valid: Data, vocabulary: Vocabulary) -> JsonObject:
@@ -342,13 +333,16 @@ class Evaluator(ABC, Generic[Data]):
         return []
 
 
-class Objective(ABC, Generic[Data, Batch, Model]):
+class Objective(ABC, Generic[Data, Batch, Model, Options]):
     """What a model is trained for, step by step; the training loop knows nothing else of a task."""
 
     by_steps: bool = False  # whether training calls the layer once for each step of a sequence, instead of once for all
 
-    def __init__(self, config: Config, evaluator: Evaluator[Data], items_name: str = "lines") -> None:
-        self.config, self.evaluator, self.items_name = config, evaluator, items_name
+    options: Options
+    """The options of the task, if it has any."""
+
+    def __init__(self, config: Config, evaluator: Evaluator[Data], items_name: str, options: Any = None) -> None:
+        self.config, self.evaluator, self.items_name, self.options = config, evaluator, items_name, options
 
     @abstractmethod
     def batches(self, data: Data) -> TaskBatches[Batch]:
@@ -374,10 +368,6 @@ class Objective(ABC, Generic[Data, Batch, Model]):
         """Compute the metrics that are measured repeatedly in training, with ``loss`` and the one of `selection`."""
         return self.evaluator.evaluate(model, self.evaluator.sample(data, self.config.training.validate_tokens))
 
-    def selection(self, vocabulary: Vocabulary) -> Selection:
-        """Return the metric that selects the best weights."""
-        return self.evaluator.selection(vocabulary)
-
     def carried_state(self, model: Model) -> State | None:
         """Return an example of the state that is carried from batch to batch, or None if none is."""
         return None
@@ -399,10 +389,13 @@ class Fitted(NamedTuple):
     ended: str
 
 
-class Fitter(ABC, Generic[Data]):
+class Fitter(ABC, Generic[Data, Options]):
     """Fits a model directly, without steps of gradient descent: by counting, or until its loss no longer falls."""
 
     counts: bool = True  # whether it counts in one pass, rather than fits weights until they converge
+
+    def __init__(self, config: Config, options: Options) -> None:
+        self.config, self.options = config, options
 
     @abstractmethod
     def fit(self, train: Data, vocabulary: Vocabulary, weights: Path, metadata: dict[str, str]) -> Fitted:

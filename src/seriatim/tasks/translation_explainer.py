@@ -13,7 +13,7 @@ from ..core.state import State
 from ..data.tokenizers import END, Tokenizer
 from ..evaluation.error_analysis import MAX_PAIRS, AnsweredItem, Mistakes, evaluated_items, evenly
 from ..evaluation.token_scores import ALTERNATIVES, TokenSurprisals, score_tokens
-from ..evaluation.translation import translation_measures
+from ..evaluation.translation import measure_translations
 from ..models.ctc_translator import CTCTranslator
 from ..models.encoder_decoder import EncoderDecoder
 from ..models.exported_forms import ExportedModel, aligned_forms, translation_forms
@@ -67,7 +67,7 @@ class TranslatedData(LabelledData):
         evaluated = evaluated_items(min(len(items), MAX_PAIRS), len(items), "sources")
         sources, targets = zip(*evenly(items, MAX_PAIRS), strict=True)
         answers = [answer["text"] for answer in self.answers(sources)]
-        measures = translation_measures(answers, targets)
+        measures = measure_translations(answers, targets).measures
         exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
         scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
         answered = [

@@ -363,9 +363,7 @@ def join_carried(state: State | None, like: State | None, ranks: Ranks, *, has_r
     if ranks.count == 1 or state is None or like is None:
         return state
     rows = select_state(state, torch.arange(0)) if not has_rows else state
-    contents = ranks.gather_on_rank_zero(
-        safetensors.torch.save({f"/{k}": v.cpu() for k, v in state_to_dict(rows).items()})
-    )
+    contents = ranks.gather_bytes(safetensors.torch.save({f"/{k}": v.cpu() for k, v in state_to_dict(rows).items()}))
     tensors = ({name[1:]: leaf for name, leaf in safetensors.torch.load(content).items()} for content in contents)
     return join_states([state_from_dict(leaves, like) for leaves in tensors]) if ranks.is_rank_zero else None
 

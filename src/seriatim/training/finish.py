@@ -70,7 +70,7 @@ def finish(
         summary["baseline_weight"] = weight
     if settled.valid is not None:
         if task.objective is not None:
-            summary["selected_by"] = task.objective.selection(settled.vocabulary).key
+            summary["selected_by"] = task.evaluator.selection(settled.vocabulary).key
         _measure(summary, settled, trainer, run, baseline)
     _write_description(settled, writer.folder, config, network, summary, writer)
     reporter.tell("end", summary)

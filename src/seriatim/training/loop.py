@@ -92,7 +92,7 @@ class Trainer:
 
         # The number of batches of an epoch is that of all ranks together, since budgets count for all of them.
         self.model = model.to(device)
-        self.selection = objective.selection(settled.vocabulary)
+        self.selection = objective.evaluator.selection(settled.vocabulary)
         self.batches = objective.batches(settled.train)
         self.windows = self.batches.windows(self.batches.shuffled(self.config.seed, 0))
 
