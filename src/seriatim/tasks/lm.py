@@ -126,6 +126,8 @@ def data_defaults(config: Config, train: Corpus) -> JsonObject:
     row = training.sequence_length if train.ends is None else tokens / max(1, len(train.ends))
     step = round((training.batch_size or BATCH_SIZE) * training.accumulate * row)
     parameters = size_of(LanguageModelBuilder(settled), Vocabulary({"tokenizer": train.tokenizer})).parameters
+    if settled.model.tie_weights:  # the table is that of the inputs and of the outputs
+        parameters += train.tokenizer.vocabulary_size * settled.model.embedding_size
     return fields | {"model.dropout": text_dropout(parameters, tokens, planned_passes(training, tokens, step))}
 
 
