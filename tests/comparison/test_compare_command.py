@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.cli import comparison_console as console_comparison
 from seriatim.cli.main import main
 from seriatim.comparison import comparing, workers
 from seriatim.comparison.worker import WorkerJob
@@ -141,7 +140,7 @@ def test_a_budget_that_is_too_small_is_not_retried(
 
 
 def test_what_no_report_can_be_drawn_with_is_said_first(capsys, texts, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(console_comparison, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr("seriatim.pages.find_spec", lambda name: None if name == "jinja2" else name)
     monkeypatch.setattr(comparing, "fit_plan", lambda plan: 1 / 0)
     begin = ("compare", "lm", "--data", texts["train"], "--valid", texts["valid"], "--layers", "rnn")
     assert main([*begin, "--out", str(tmp_path / "a")]) == 1

@@ -58,13 +58,6 @@ def test_auto_looks_at_the_first_line(tmp_path: Path) -> None:
     assert pairs(written(tmp_path, "a\tb\n", "a,b")) == [("a", "b")]  # a name with a comma is one file, if it is there
 
 
-def test_targets_may_be_missing_where_none_are_asked_for(tmp_path: Path) -> None:
-    spec = written(tmp_path, "a\n\nb\tc\n", "a.tsv")
-    assert pairs(spec, labelled=False) == [("a", ""), ("", ""), ("b", "")]
-    assert pairs(written(tmp_path, '{"source": "a"}\n', "a.jsonl"), labelled=False) == [("a", "")]
-    assert pairs(written(tmp_path, "", "b.tsv"), labelled=False) == []
-
-
 @pytest.mark.parametrize(
     ("content", "name", "kind", "place"),
     [

@@ -162,7 +162,7 @@ def test_and_so_it_is_with_every_tokenizer_where_it_can_be_cut(kind: str, unit: 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_lines_are_scored_as_each_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.runs.scoring.LINES_TOGETHER", 4)
+    monkeypatch.setattr("seriatim.evaluation.perplexity.LINES_TOGETHER", 4)
     run = language_model(name, "char", "line")
     lines = [*LINES, LONG]
     assert_same(run.score(lines), [run.score([line])[0] for line in lines])
