@@ -8,7 +8,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.models import characters
-from seriatim.models.characters import FEATURES, LONGEST, PRIME, START, WordFeatures
+from seriatim.models.characters import FEATURES, LONGEST, WordFeatures
 from seriatim.models.tagger import Options
 
 from ..refusals import refused
@@ -127,12 +127,3 @@ def test_a_tagger_reads_unknown_words_by_their_features(tmp_path) -> None:
     again = {**run.config.model_dump(), "out": str(tmp_path / "again")}
     more = seriatim.train(again, overrides={"training.init": str(tmp_path / "run"), "training.steps": 1})
     assert more.summary["valid"]["accuracy"] > 0.95, "embedding, layer and features come from the other run"
-
-
-def test_the_hash_of_many_symbols_is_that_of_one_after_another() -> None:
-    reader = WordFeatures(ALPHABET, FEATURES, size=3)
-    symbols, chosen = torch.randint(0, 99, (20, 32)), torch.rand(20, 32) < 0.6
-    key = torch.full((20,), START + 8)
-    for t in range(32):
-        key = torch.where(chosen[:, t], key * PRIME + symbols[:, t], key)
-    assert torch.equal(reader._hash(symbols, chosen, 8).squeeze(1), key)

@@ -138,7 +138,7 @@ def test_ten_labels_are_enough_after_much_text_without(tmp_path: Path) -> None:
             run = seriatim.train(settings)
             found.append(run.evaluate(str(tmp_path / "test.tsv"))["accuracy"])
     assert min(accuracy["mlm"]) > 0.9
-    assert sum(accuracy[None]) / 2 < 0.8
+    assert sum(accuracy[None]) / 2 < min(accuracy["mlm"])
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from ..core.errors import ConflictError, UnknownNameError, nearest
 from ..core.exporting import exporting
 from ..core.lengths import valid_mask
 from ..data.vocabulary import Vocabulary
-from ..data.word_forms import MAX_CHARACTERS, Spellings
+from ..data.word_forms import Spellings
 from ..layers import layer as build_layer
 from .base_models import last_outputs
 
@@ -179,12 +179,6 @@ class WordFeatures(CharacterModel):
         self.register_buffer("lower", torch.tensor(lower), persistent=False)
         self.class_of: Tensor
         self.register_buffer("class_of", torch.tensor(list(map(_class_of, alphabet))), persistent=False)
-        self.powers: Tensor
-        powers = F.pad(torch.full((MAX_CHARACTERS,), PRIME).cumprod(0), (1, 0), value=1)
-        self.register_buffer("powers", powers, persistent=False)
-        self.affix_powers: Tensor
-        affix_powers = torch.stack([self.powers[:LONGEST].roll(i) for i in range(LONGEST)]).triu()
-        self.register_buffer("affix_powers", affix_powers, persistent=False)
         self.embedding = nn.EmbeddingBag(rows, size, mode="sum", padding_idx=0)
         nn.init.zeros_(self.embedding.weight)
 
@@ -203,39 +197,50 @@ class WordFeatures(CharacterModel):
 
     def rows_of(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return the row of E of each feature ``(words, features)``; 0 for an affix that is longer than the word."""
-        lower, keys = self.lower[characters], list[Tensor]()
-        before, count = valid_mask(lengths, characters.shape[1]), min(LONGEST, characters.shape[1])
-
-        # The hash of symbols s_1 … s_n is START · PRIME^n + Σ_i s_i · PRIME^(n − i); each kind has a START of its own.
-        # That of an affix has its size added, and is 0 for a word that is shorter.
-        if sides := [kind for kind in FEATURES[:2] if kind in self.kinds]:
-            place = torch.arange(count, device=lengths.device)
-            from_end = (lengths.unsqueeze(1) - 1 - place).clamp_min(0)
-            ends = torch.stack([lower.gather(1, from_end) if k == "suffix" else lower[:, :count] for k in sides], 1)
-            sums = (ends.unsqueeze(3) * self.affix_powers[:count, :count]).sum(2)  # (words, sides, count)
-            start = torch.tensor([START + (k == "suffix") for k in sides], device=lengths.device).unsqueeze(1)
-            hashes = sums + (start * self.powers[1 : count + 1] + place)
-            keys.append(torch.where((lengths.unsqueeze(1) > place).unsqueeze(1), hashes, 0).flatten(1))
+        lower = self.lower[characters]
+        keys: list[Tensor] = []
+        if "prefix" in self.kinds:
+            keys += self._affixes(lower, lengths, from_end=False)
+        if "suffix" in self.kinds:
+            keys += self._affixes(lower, lengths, from_end=True)
         if "shape" in self.kinds:
             classes = self.class_of[characters]
-            changes = torch.ones_like(before)
+            changes = torch.ones_like(classes, dtype=torch.bool)
             changes[:, 1:] = classes[:, 1:] != classes[:, :-1]
-            keys.append(self._hash(classes, changes & before, 2 * LONGEST))
+            keys.append(_hash(classes, changes & _before(lengths, classes), 2 * LONGEST))
         if "lowercase" in self.kinds:
-            keys.append(self._hash(lower, before, 2 * LONGEST + 1))
+            keys.append(_hash(lower, _before(lengths, lower), 2 * LONGEST + 1))
+        stacked = torch.stack(keys, dim=1)
+        return torch.where(stacked == 0, 0, 1 + stacked % (self.rows - 1))
 
-        # The hashes are spread over all bits and made positive.
-        key = torch.cat(keys, dim=1)
-        key = (key ^ (key >> 29)) * SPREAD
-        key = (key ^ (key >> 32)) & ((1 << 62) - 1)
-        return torch.where(key == 0, 0, 1 + key % (self.rows - 1))
+    def _affixes(self, characters: Tensor, lengths: Tensor, *, from_end: bool) -> list[Tensor]:
+        """Return the hash of the first or last 1 … `LONGEST` characters of each word, 0 for words that are shorter."""
+        key = torch.full_like(lengths, START + from_end)
+        keys = []
+        for n in range(min(LONGEST, characters.shape[1])):
+            index = (lengths - 1 - n).clamp_min(0) if from_end else torch.full_like(lengths, n)
+            key = key * PRIME + characters.gather(1, index.unsqueeze(1)).squeeze(1)
+            keys.append(torch.where(lengths > n, _mixed(key + n), 0))
+        return keys
 
-    def _hash(self, symbols: Tensor, chosen: Tensor, kind: int) -> Tensor:
-        """Return the hash of the chosen symbols of each word ``(words, 1)``, in their order."""
-        number = chosen.cumsum(1)
-        count = number[:, -1:]
-        sums = (symbols * chosen * self.powers[count - number]).sum(1, keepdim=True)
-        return sums + (START + kind) * self.powers[count]
+
+def _before(lengths: Tensor, like: Tensor) -> Tensor:
+    """Return whether a position is within its word ``(words, max_length)``."""
+    return torch.arange(like.shape[1], device=like.device) < lengths.unsqueeze(1)
+
+
+def _hash(symbols: Tensor, chosen: Tensor, kind: int) -> Tensor:
+    """Return the hash of the chosen symbols of each word ``(words,)``, in their order."""
+    key = torch.full_like(symbols[:, 0], START + kind)
+    for t in range(symbols.shape[1]):
+        key = torch.where(chosen[:, t], key * PRIME + symbols[:, t], key)
+    return _mixed(key)
+
+
+def _mixed(key: Tensor) -> Tensor:
+    """Spread a hash over all its bits, and make it positive."""
+    key = (key ^ (key >> 29)) * SPREAD
+    return (key ^ (key >> 32)) & ((1 << 62) - 1)
 
 
 def _class_of(character: str) -> int:

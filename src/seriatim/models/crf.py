@@ -250,6 +250,7 @@ def _recursion(scores: Tensor, moves: Tensor, start: Tensor, join: Join) -> Tens
     return torch.stack(alphas).permute(1, 3, 0, 2)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def best_path(scores: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[list[int], float]:
     """Return the best sequence of a single row ``(time, tags)`` and its score, as `CRF.decode` does for a batch.
 
