@@ -171,7 +171,7 @@ def save(
     if not isinstance(peers, Mapping):
         peers = {one: metadata.version(one) for one in peers if is_installed(one)}
     if not all(isinstance(one, Mapping) for one in settings.values()):
-        settings = {"arguments": settings}
+        settings = {"arguments": {key: _without_folder(value) for key, value in settings.items()}}
     expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
     record = Record(
         name=name,
@@ -202,6 +202,11 @@ def save(
         draw(RESULTS.parent / "plots" / f"{name}.png")
     path.write_text(as_text(record), encoding="utf-8")
     print(f"\nwritten: {path}")
+
+
+def _without_folder(value: object) -> object:
+    """Return the name of a file that a string names by its whole path, which differs between machines."""
+    return Path(value).name if isinstance(value, str) and os.path.isabs(value) else value
 
 
 def _is_measured(record: Record) -> bool:

@@ -95,6 +95,7 @@ def test_no_other_figure_is_measured(record) -> None:
 def test_a_record_says_what_its_figures_depend_on(record) -> None:
     for one in record.read_all():
         assert one.claims, one.name
+        assert not re.search(r'"/\w', one.model_dump_json()), f"{one.name} holds a path of one machine"
         assert "changes" not in one.commit, f"{one.name} was measured with code that is in no commit"
         assert re.fullmatch(r"[\w ,-]+", one.title), "the address of a section follows from its title"
         for settings in one.settings.values():

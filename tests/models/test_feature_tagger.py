@@ -71,7 +71,7 @@ def test_columns_are_attributes_of_their_own() -> None:
 
 @pytest.mark.parametrize("columns", [0, 2])
 def test_the_model_scores_what_was_fitted(columns: int) -> None:
-    """The loss of all sentences, packed, is that of the model on a batch of them, whose scores are computed anew."""
+    """The loss of all sentences together equals the loss of the model on a batch of the same sentences."""
     rng, labels = np.random.default_rng(1), ["N", "V"]
     sentences = []
     for length in LENGTHS.tolist():

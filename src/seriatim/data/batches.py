@@ -315,7 +315,7 @@ class ShuffledGroups(Sequence[np.ndarray]):
         if not self.by_tokens:
             return np.broadcast_to(np.minimum(np.arange(1, groups + 1) * self.size, rows), (pools, groups))
 
-        # Each group ends where its part of all tokens does, but has one row at least, as have those after it.
+        # Group g ends where g / groups of all tokens are reached. Each group has at least one row.
         sums = np.cumsum(lengths, axis=1, dtype=np.int64)
         ends = np.stack([(sums * groups <= sums[:, -1:] * group).sum(1) for group in range(1, groups + 1)], axis=1)
         least = np.arange(1, groups + 1)

@@ -22,7 +22,7 @@ FLATTENED = 0.75
 
 
 class TokenSampler:
-    """Chooses the tokens whose logits are computed: as many frequent ones as drawn ones.
+    """Chooses the tokens whose logits are computed: half of them are the most frequent ones, half are drawn.
 
     Args:
         counts: how often each token occurs in the training text ``(vocabulary,)``.
@@ -31,9 +31,9 @@ class TokenSampler:
 
     def __init__(self, counts: np.ndarray, size: int) -> None:
         order = np.argsort(-counts, kind="stable")
-        self.frequent, others = (torch.from_numpy(ids) for ids in np.split(order, [size - size // 2]))
+        self.frequent, others = (torch.from_numpy(ids) for ids in np.split(order, [size // 2]))
         weights = torch.from_numpy(counts).double().clamp_min(1e-3)[others] ** FLATTENED
-        self.others, self.drawn = others, size // 2
+        self.others, self.drawn = others, size - size // 2
         self.cumulative = weights.cumsum(0)
         self.log_expected = (self.drawn * weights / weights.sum()).log().float()
 

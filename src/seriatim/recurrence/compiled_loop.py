@@ -159,7 +159,7 @@ class CompiledLoop:
         work = 2 * packing.batch * sum(matrix.depth * matrix.width for matrix in function.packed)
         threads = torch.get_num_threads() if work >= WORTH_SHARING else 1
 
-        # weights may change between two calls: each packs them anew, unless they are known not to change
+        # Weights may change between two calls, so each call packs them. A loop that keeps its weights packs them once.
         kept = {} if self.packed is None or backward else self.packed
         sizes = [packed_size(matrix.depth, matrix.width) for matrix in function.packed]
         matrices = kept.get(threads) or [torch.empty(size, dtype=self.numbers.packed_dtype) for size in sizes]
