@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 import seriatim
 from seriatim.config import Tokenizer
+from seriatim.core.lengths import valid_mask
 from seriatim.data.batches import Buckets
 from seriatim.data.conll import Sentence
 from seriatim.data.tagged_corpus import NO_TAG, TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
@@ -232,6 +234,33 @@ def test_what_the_vocabulary_does_not_know_is_told() -> None:
     assert plain.tags is plain.spellings is plain.once is None
     with refused("empty", "here:1"):
         learn([sentence(["a", "b"], ["N", "N"])])
+
+
+def test_hidden_words_are_not_read_but_predicted(corpus) -> None:
+    vocabulary, sentences = corpus
+    rate, weight = 0.5, 0.3
+    model = make(vocabulary, hidden=(rate, weight)).double()
+    batch = sentences.batch(np.arange(8))
+    torch.manual_seed(5)
+    loss = model.loss(batch)
+    torch.manual_seed(5)
+    is_hidden = model.hidden_words.choose(batch.words, batch.lengths)
+    assert is_hidden.any()
+    assert not is_hidden[~valid_mask(batch.lengths, batch.words.shape[1])].any()
+
+    # Whatever stands at a hidden position, its word and its characters, changes nothing.
+    indices = batch.spellings.indices.masked_fill(is_hidden, 0)
+    words, spellings = batch.words.masked_fill(is_hidden, 3), batch.spellings._replace(indices=indices)
+    changed = batch._replace(words=words, spellings=spellings)
+    outputs = model.outputs(batch, is_hidden)
+    assert torch.equal(model.outputs(changed, is_hidden), outputs)
+    assert not torch.equal(model.outputs(changed), model.outputs(batch))
+
+    logits = model.hidden_words.map(outputs[is_hidden]) @ model.embedding.weight[2:].mT
+    expected = F.cross_entropy(logits, batch.words[is_hidden] - 2, reduction="sum")
+    torch.testing.assert_close(loss, model.losses(model.scores(outputs), batch).sum() + weight / rate * expected)
+    model.eval()
+    assert torch.equal(model.loss(batch), model.losses(model(batch), batch).sum())
 
 
 def test_what_does_not_fit_is_refused(corpus) -> None:

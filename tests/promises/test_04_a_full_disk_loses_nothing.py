@@ -28,6 +28,7 @@ def test_full_at_any_touch_of_the_disk(texts, tmp_path: Path, every: int, monkey
     def config(out: Path) -> dict:
         return small_config(texts, out, training=TRAINING)
 
+    monkeypatch.setattr("seriatim.data.source_content.RACY_SECONDS", 0)  # what is new is remembered, too
     seriatim.train(config(tmp_path / "first"))  # fills the cache
     with monkeypatch.context() as patched:
         touches = FullDisk(patched, 10**9)

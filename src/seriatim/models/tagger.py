@@ -37,6 +37,7 @@ from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel, WordOptions, build_reader, require_words
 from .crf import CRF, bio_transitions
+from .hidden_words import HiddenWordOptions, HiddenWords
 from .probabilities import check_finite
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
@@ -47,7 +48,7 @@ COLUMN_SIZE = 32
 """Width of the embedding of each further column."""
 
 
-class Options(WordOptions):
+class Options(WordOptions, HiddenWordOptions):
     """Options of a tagger, beside those of its layer."""
 
     output: Literal["softmax", "crf"] | None = None
@@ -136,8 +137,8 @@ class Tagger(TagModel, NeuralModel):
     word, followed by the vector that ``characters`` computes, None for words alone, and by the embeddings of
     further columns: ``columns`` are their number, and that of the values that they have together. Dropout applies to
     its inputs and outputs, with one mask per sentence if ``variational``. ``word_dropout`` is the probability with
-    which a rare word is replaced by the unknown word in training. InputError is raised if no features are left for the
-    words.
+    which a rare word is replaced by the unknown word in training. ``hidden`` are the rate and the weight of
+    `HiddenWords`. InputError is raised if no features are left for the words.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Tagger(TagModel, NeuralModel):
         dropout: float = 0.0,
         variational: bool = False,
         word_dropout: float = 0.0,
+        hidden: tuple[float, float] = (0.0, 0.0),
         output_bias: bool = True,
     ) -> None:
         super().__init__(crf)
@@ -167,6 +169,7 @@ class Tagger(TagModel, NeuralModel):
         self.output = nn.Linear(layer.output_size, num_tags, bias=output_bias)
         self.dropout = make_dropout(dropout, variational=variational)
         self.word_dropout = word_dropout
+        self.hidden_words = HiddenWords((layer.output_size, size), *hidden) if hidden[0] else None
         bound = (3 / size) ** 0.5
         nn.init.uniform_(self.embedding.weight, -bound, bound)
 
@@ -182,15 +185,33 @@ class Tagger(TagModel, NeuralModel):
 
     def forward(self, batch: TaggedBatch) -> Tensor:
         """Return the score of each tag for each word ``(batch, time, num_tags)``; meaningless on padding."""
+        return self.scores(self.outputs(batch))
+
+    def loss(self, batch: TaggedBatch) -> Tensor:
+        """Return the sum of `losses`; in training, some words are hidden, and predicted (see `HiddenWords`)."""
+        if self.hidden_words is None or not self.training:
+            return super().loss(batch)
+        is_hidden = self.hidden_words.choose(batch.words, batch.lengths)
+        outputs = self.outputs(batch, is_hidden)
+        predicted = self.hidden_words.loss(outputs, batch.words, is_hidden, self.embedding.weight)
+        return self.losses(self.scores(outputs), batch).sum() + predicted
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Return the score of each tag ``(batch, time, num_tags)`` for the result of `outputs`."""
+        return cast(Tensor, self.output(outputs))
+
+    def outputs(self, batch: TaggedBatch, is_hidden: Tensor | None = None) -> Tensor:
+        """Return the outputs of the layer ``(batch, time, size)``, which reads zeros where words are hidden."""
         words = drop_words(batch.words, batch.once, self.word_dropout if self.training else 0.0)
         inputs = self.embedding(words)
         if self.characters is not None:
             inputs = self.characters.append(inputs, batch.spellings)
         if self.columns is not None and batch.columns is not None:
             inputs = torch.cat([inputs, self.columns(batch.columns).flatten(2)], dim=2)
-        hidden, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
-        scores: Tensor = self.output(self.dropout(hidden))
-        return scores
+        if is_hidden is not None:
+            inputs = inputs.masked_fill(is_hidden.unsqueeze(2), 0.0)
+        outputs, _ = self.layer(self.dropout(inputs), lengths=batch.lengths)
+        return cast(Tensor, self.dropout(outputs))
 
 
 def tagger(
@@ -212,6 +233,7 @@ def tagger(
         dropout=config.model.dropout or 0.0,
         variational=config.model.variational_dropout,
         word_dropout=options.word_dropout,
+        hidden=(options.hidden_words or 0.0, options.word_prediction),
         output_bias=config.model.output_bias,
     )
 

@@ -428,8 +428,9 @@ def defaults(config: Config) -> Config:
 
 
 def data_defaults(config: Config, train: TaggedCorpus) -> JsonObject:
-    """Return small batches for few sentences, much dropout, and a CRF for tags of chunks without types."""
+    """Return small batches for few sentences, much dropout, hidden words, and a CRF for tags of untyped chunks."""
     fields: JsonObject = {"training.batch_size": small_batches(len(train.lengths)), "model.dropout": 0.4}
+    fields["model.options.hidden_words"] = 0.15
     bare = TagSet.known(train.vocabulary.labels).style == "bare"
     return fields | ({"model.options.output": "crf"} if bare else {})
 

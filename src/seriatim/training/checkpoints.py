@@ -108,7 +108,7 @@ class Progress:
         if stopping and self.failures >= (config.patience or 1):
             count = "1 validation" if self.failures == 1 else f"{self.failures} validations in a row"
             if config.tolerance is None:
-                return f"the held-out metric had no new best value in {count}"
+                return f"neither the held-out metric nor the loss had a new best value in {count}"
             least = f"by {config.tolerance:g} nats" if config.tolerance else "at all"
             return f"the held-out loss did not improve {least} in {count}"
         return ""
@@ -124,19 +124,20 @@ class Progress:
         """Record a validation, and return whether its metric, which selects the weights, is the best so far.
 
         Of several validations with the best metric, the one with the lowest loss counts, as exact answers or the
-        accuracy of few texts often have the same value; early stopping waits for a better metric all the same.
+        accuracy of few texts often have the same value.
 
-        Early stopping looks at the metric too, or at the loss, in nats, if there is a tolerance; the schedule
-        ``plateau`` looks at the loss, and so does ``average_after``, which gives early stopping a new start.
+        Early stopping waits until neither the metric nor the loss has a new best value: a metric of few items moves
+        by chance while the loss still falls. With a tolerance it looks at the loss alone, in nats; so do the schedule
+        ``plateau`` and ``average_after``, which gives early stopping a new start.
         """
         # What selects the weights, and what early stopping looks at, are two questions.
         sign = 1 if more_is_better else -1
         best = self.best_valid is None or sign * metric > sign * self.best_valid
-        improved = best
+        lowest = self.best_loss is None or loss < self.best_loss
+        improved = best or lowest
         tied = self.best_valid == metric and self.loss_of_best is not None and loss < self.loss_of_best
         if config.tolerance is not None:
             improved = self.previous_loss is None or self.previous_loss - loss >= config.tolerance
-        lowest = self.best_loss is None or loss < self.best_loss
 
         # Early stopping, the start of an average and the schedule each count in their own way.
         self.failures = 0 if improved else self.failures + 1
