@@ -94,9 +94,16 @@ class Classifier(NeuralModel):
         labels: Tensor,
         weights: Tensor | None = None,
         spellings: Spellings | None = None,
+        *,
+        label_smoothing: float = 0.0,
     ) -> Tensor:
-        """Return the sum over rows of −log P(label), in nats, each times its weight ``(batch,)``, None for 1."""
-        losses = F.cross_entropy(self(tokens, lengths, spellings).float(), labels, reduction="none")
+        """Return the sum over rows of −log P(label), in nats, each times its weight ``(batch,)``, None for 1.
+
+        ``label_smoothing`` is the share of a label's probability that is spread over all labels (C. Szegedy et al.,
+        "Rethinking the Inception architecture for computer vision", CVPR 2016).
+        """
+        logits = self(tokens, lengths, spellings).float()
+        losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=label_smoothing)
         return (losses if weights is None else losses * weights).sum()
 
     @torch.no_grad()

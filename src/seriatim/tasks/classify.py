@@ -67,6 +67,8 @@ class Options(WordOptions):
     """How the outputs of the layer become one vector."""
     class_weights: Literal["none", "balanced"] = "none"
     """Whether every class has the same total weight in training (balanced), however rare it is."""
+    label_smoothing: Rate | None = None
+    """Share of the probability of a label that is spread over all labels in the training loss, by default 0.1."""
 
 
 class ClassifierBuilder(ModelBuilder[Classifier]):
@@ -110,7 +112,8 @@ class ClassifierObjective(Objective[Documents, DocumentBatch, Classifier, Option
         weights = None if batch.weights is None else to_device(batch.weights, device)
         inputs = to_device(drop_words(batch.inputs, batch.once, self.options.word_dropout), device)
         spellings = batch.spellings and batch.spellings.to(device)
-        return model.loss(inputs, batch.lengths, to_device(batch.labels, device), weights, spellings), None
+        labels, smoothing = to_device(batch.labels, device), self.options.label_smoothing or 0.0
+        return model.loss(inputs, batch.lengths, labels, weights, spellings, label_smoothing=smoothing), None
 
 
 class LabelEvaluator(Evaluator[Documents]):
@@ -230,12 +233,14 @@ def check_config(config: Config) -> None:
 
 
 def data_defaults(config: Config, train: Documents) -> JsonObject:
-    """Return small batches for few texts, much dropout, and macro F1 as the metric if one label is by far the first.
+    """Return small batches for few texts, much dropout and smoothing, and a metric.
 
-    Where nearly all texts have one label, a model that always answers with it has a high accuracy.
+    The metric is macro F1 if one label is by far the first: where nearly all texts have one label, a model that always
+    answers with it has a high accuracy.
     """
     metric = "macro_f1" if np.bincount(train.labels).max() > SKEWED * len(train.labels) else "accuracy"
-    return {"training.batch_size": small_batches(len(train.labels)), "model.dropout": 0.5, "training.metric": metric}
+    fields = {"training.batch_size": small_batches(len(train.labels)), "training.metric": metric}
+    return fields | {"model.dropout": 0.5, "model.options.label_smoothing": 0.1}
 
 
 def open_task(config: Config) -> Task:
