@@ -218,10 +218,10 @@ def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     count = len(forms)
     if not count:
         return np.zeros((0, COLUMNS), np.uint64)
-    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
-    lower, shapes = [word.lower() for word in written], list(map(_shape, written))
+    written, lower, shapes, *further = attribute_texts(forms)
     texts = [*written, *lower, *shapes, *map(_without_repetitions, shapes), *itertools.chain(*further)]
-    codes, starts, lengths = _codes(texts)
+    points, lengths = read_points(texts)
+    codes, starts = mix(points.astype(np.uint64) + P), lengths.cumsum() - lengths
     whole = _whole(codes, starts, lengths).reshape(-1, count)
     affixes = _affixes(codes, starts[count : 2 * count], lengths[count : 2 * count])
     flags = np.array([[shape.find(mark, first) >= 0 for shape in shapes] for mark, first in FLAGS], np.uint64)
@@ -238,11 +238,16 @@ LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
 """The positions, among the attributes of a word, of its lower case and of its further columns."""
 
 
-def _codes(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the code of every character of some words, where each word begins, and its length."""
-    joined = "".join(words).encode("utf-32-le", "surrogatepass")
-    lengths = np.array([len(word) for word in words], np.int64)
-    return mix(np.frombuffer(joined, np.uint32).astype(np.uint64) + P), lengths.cumsum() - lengths, lengths
+def attribute_texts(forms: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the words of some forms as they are written, in lower case, as shapes, and their further columns."""
+    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
+    return [written, [word.lower() for word in written], list(map(_shape, written)), *further]
+
+
+def read_points(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the characters of some texts, one text after another, and the length of each."""
+    joined = "".join(texts).encode("utf-32-le", "surrogatepass")
+    return np.frombuffer(joined, np.uint32), np.array(list(map(len, texts)), np.int64)
 
 
 def _whole(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
