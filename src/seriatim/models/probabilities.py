@@ -61,7 +61,7 @@ def check_finite(values: Tensor) -> None:
 
 def softmax(scores: Tensor) -> Tensor:
     """Return probabilities over the last dimension, in float64."""
-    probabilities = torch.softmax(scores.double(), dim=-1)
+    probabilities = torch.softmax(scores, dim=-1, dtype=torch.float64)
     check_finite(probabilities[..., :1])  # NaN, +∞ or nothing but −∞ makes all of them NaN
     return probabilities
 

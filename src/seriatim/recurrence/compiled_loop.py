@@ -9,7 +9,7 @@ gradients of the entries of a memory are products after the loop, too; only that
 import copy
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -48,8 +48,8 @@ class CompiledLoop:
 
     constants: list[Tensor] | None = None
     """What the loop computes with, if these are the weights of a module that do not change."""
-    packed: dict[int, list[Tensor]] | None = None
-    """The packed matrices of such a loop that runs forward, by the number of threads."""
+    packed: dict[int | tuple[int, int], list[Tensor]] | None = None
+    """The packed matrices of such a loop that runs forward, by the number of threads; those of groups before it, too."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
@@ -81,7 +81,8 @@ class CompiledLoop:
         functions = library(source)
         if functions is None:
             raise UncompiledError
-        self.calls = [getattr(functions, name) for name in kernels]
+        self.calls, self.multiply = [getattr(functions, name) for name in kernels], functions.multiply
+        self.multiply.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 5, ctypes.c_int, ctypes.c_int]
         for call in self.calls:
             call.argtypes = ARGUMENTS
         forward, backward = self.functions
@@ -147,11 +148,29 @@ class CompiledLoop:
         is_single = inputs.device.type == "cpu" and not self.numbers.double and not self.numbers.reduced
         is_full = packing.rows == packing.batch * len(packing.counts)  # oneDNN compiles code for each number of rows
         by_onednn = is_single and is_full and torch.is_grad_enabled() and prefers_onednn()
-        groups = [_compute_group(each, constants, inputs, cache, by_onednn) for each in self.program.groups]
+        groups = []
+        for number, group in enumerate(self.program.groups):
+            multiply = functools.partial(self.multiply_kept, number) if is_single and self.packed is not None else None
+            if multiply is None:
+                is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
+                multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
+            groups.append(_compute_group(group, constants, inputs, cache, multiply))
         groups = [group.to(self.dtype) for group in groups]
         for group, computed in zip(self.program.groups, groups, strict=True):
             assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
         return groups
+
+    def multiply_kept(self, number: int, rows: Tensor, matrix: Tensor) -> Tensor:
+        """Return rows times the matrix of a group, which is packed once; a row has the same bits beside others."""
+        assert self.packed is not None
+        rows, (depth, width) = rows.contiguous(), matrix.shape
+        threads = torch.get_num_threads() if 2 * rows.numel() * width >= WORTH_SHARING else 1
+        kept, results = self.packed.get((threads, number)), rows.new_empty(len(rows), width)
+        packed = kept or [torch.empty(packed_size(depth, width), dtype=self.numbers.packed_dtype)]
+        pointers = (x.data_ptr() for x in (rows, matrix, *packed, results))
+        self.multiply(*pointers, len(rows), depth, width, *matrix.stride(), threads, kept is not None)
+        self.packed[threads, number] = packed
+        return results
 
     def call(self, packing: SequencePacking, storage: Storage, like: Tensor, *, backward: bool) -> None:
         """Run one direction; memory that it writes is added to ``storage`` where missing, of the type of ``like``."""
@@ -239,7 +258,11 @@ def _matrix_gradient(rows: Tensor, cotangent: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _compute_group(
-    group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor], by_onednn: bool
+    group: Group,
+    constants: Sequence[Tensor],
+    inputs: Tensor,
+    cache: dict[Node, Tensor],
+    multiply: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
@@ -255,8 +278,6 @@ def _compute_group(
         return value(contents[0].plain).contiguous()
     matrices = [columns(matrix, constants) for matrix in group.matrices]
     matrix = torch.cat(matrices, dim=1) if len(matrices) > 1 else matrices[0]
-    is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
-    multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
     result = multiply(value(contents[0].products[0][0]), matrix)
     if all(len(content.products) == 1 for content in contents):
         return result
