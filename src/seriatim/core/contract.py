@@ -69,9 +69,10 @@ class Stateful(nn.Module):
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
         check_batch_size(batch_size)
-        like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
+        like: Tensor | None = next(itertools.chain(self.parameters(), self.buffers()), None)
+        options = {} if like is None else {"dtype": like.dtype, "device": like.device}
         with enough_memory(f"a state of {batch_size} rows of {self.class_name()}"):
-            return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
+            return torch.zeros(batch_size, *sizes, **options)
 
     def class_name(self) -> str:
         """Return the name of the class, for messages."""

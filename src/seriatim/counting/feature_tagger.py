@@ -24,7 +24,6 @@ that have one, and so on.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -37,18 +36,7 @@ from ..models.crf import CRF, bio_transitions, compiled_tags
 from ..models.tagger import TagModel
 from .compiled_bag import address
 from .minimization import Minimum, minimize
-from .sparse_features import (
-    COLUMNS,
-    LOWER,
-    NONE,
-    P,
-    SparseRows,
-    attribute_texts,
-    find_attributes,
-    find_keys,
-    mix,
-    read_points,
-)
+from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, find_keys, mix, read_forms
 
 REACH = 2
 """Largest distance of a word whose attributes are read."""
@@ -124,24 +112,16 @@ class FeatureTagger(TagModel):
         """Return the score of each tag for each word; meaningless on padding."""
         size, time = batch.forms.shape
         lengths, device = batch.lengths.numpy(), self.weights.device
-        distinct, number = np.arange(len(batch.spelled)), batch.forms
-        if len(distinct) > number.size:
-            distinct, number = np.unique(number, return_inverse=True)  # (batch, time)
+        words, few = len(batch.spelled), len(batch.spelled) <= batch.forms.size
+        distinct, number = (np.arange(words), batch.forms) if few else np.unique(batch.forms, return_inverse=True)
         forms = [batch.spelled[form] for form in distinct.tolist()]
         if device.type == "cpu" and forms and (functions := compiled_tags()) is not None:
-            columns, tables = attribute_texts(forms), (self.table.keys, self.pairs.keys)
-            arrays = *read_points([*chain(*columns)]), number, lengths, *tables, np.array(SCALES, np.float32)
+            read, tables = read_forms(forms), (self.table.keys, self.pairs.keys)
+            arrays = *read, number, lengths, *tables, np.array(SCALES, np.float32)
             scores = self.weights.new_zeros(size, time, self.crf.num_tags)
-            functions.score_words(
-                *map(address, arrays),
-                len(forms),
-                len(columns) - 3,
-                *scores.shape,
-                *map(len, tables),
-                self.weights.data_ptr(),
-                self.pair_weights.data_ptr(),
-                scores.data_ptr(),
-            )
+            sizes = len(forms), len(read[1]) // len(forms) - 3, *scores.shape, *map(len, tables)
+            pointers = (x.data_ptr() for x in (self.weights, self.pair_weights, scores))
+            functions.score_words(*map(address, arrays), *sizes, *pointers)
             return scores
         attributes = find_attributes(forms)
         by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)

@@ -218,12 +218,11 @@ def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     count = len(forms)
     if not count:
         return np.zeros((0, COLUMNS), np.uint64)
-    written, lower, shapes, *further = attribute_texts(forms)
-    texts = [*written, *lower, *shapes, *map(_without_repetitions, shapes), *itertools.chain(*further)]
-    points, lengths = read_points(texts)
+    points, lengths = read_forms(forms, with_changes=True)
     codes, starts = mix(points.astype(np.uint64) + P), lengths.cumsum() - lengths
     whole = _whole(codes, starts, lengths).reshape(-1, count)
     affixes = _affixes(codes, starts[count : 2 * count], lengths[count : 2 * count])
+    shapes = [_shape(word) for word, *_ in forms]
     flags = np.array([[shape.find(mark, first) >= 0 for shape in shapes] for mark, first in FLAGS], np.uint64)
     columns = np.concatenate([whole[:2], affixes, whole[2:4], flags, whole[4:]])
 
@@ -238,14 +237,16 @@ LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
 """The positions, among the attributes of a word, of its lower case and of its further columns."""
 
 
-def attribute_texts(forms: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the words of some forms as they are written, in lower case, as shapes, and their further columns."""
+def read_forms(forms: Sequence[Sequence[str]], *, with_changes: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the characters of the texts that attributes are hashes of, one text after another, and their lengths.
+
+    They are all words as they are written, all in lower case, all shapes, with repetitions and, ``with_changes``, without
+    them, and each further column.
+    """
     written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
-    return [written, [word.lower() for word in written], list(map(_shape, written)), *further]
-
-
-def read_points(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters of some texts, one text after another, and the length of each."""
+    shapes = list(map(_shape, written))
+    changes = map(_without_repetitions, shapes) if with_changes else []
+    texts = [*written, *(word.lower() for word in written), *shapes, *changes, *itertools.chain(*further)]
     joined = "".join(texts).encode("utf-32-le", "surrogatepass")
     return np.frombuffer(joined, np.uint32), np.array(list(map(len, texts)), np.int64)
 

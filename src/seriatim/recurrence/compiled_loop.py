@@ -37,6 +37,8 @@ ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_in
 
 Storage = dict[Buffer, Tensor]
 """The memory of each buffer."""
+Multiply = Callable[[Tensor, Tensor], Tensor]
+"""The product of rows and a matrix."""
 
 
 class UncompiledError(Exception):
@@ -130,15 +132,13 @@ class CompiledLoop:
         apply: Any = _LoopFunction.apply
         if self.packed is not None:
             apply = functools.partial(_LoopFunction.forward, SimpleNamespace(needs_input_grad=()))
-        outputs, *ends = apply(
-            self,
-            packing,
-            *self.hoisted(constants, inputs, packing),
-            *starts,
-            *(constants[i].reshape(-1).contiguous() for i in self.vectors),
-            *(constants[i] for i in self.matrices),
-            *(entries[buffer.number].contiguous() for buffer in self.memories),
+        before = [*self.hoisted(constants, inputs, packing), *starts]
+        vectors = (constants[i].reshape(-1).contiguous() for i in self.vectors)
+        matrices, memories = (
+            (constants[i] for i in self.matrices),
+            (entries[x.number].contiguous() for x in self.memories),
         )
+        outputs, *ends = apply(self, packing, *before, *vectors, *matrices, *memories)
         named.update(zip(carried, state_leaves(packing.unsort(tuple(ends))), strict=True))
         return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
 
@@ -258,11 +258,7 @@ def _matrix_gradient(rows: Tensor, cotangent: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _compute_group(
-    group: Group,
-    constants: Sequence[Tensor],
-    inputs: Tensor,
-    cache: dict[Node, Tensor],
-    multiply: Callable[[Tensor, Tensor], Tensor],
+    group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor], multiply: Multiply
 ) -> Tensor:
     """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
@@ -313,8 +309,8 @@ class _LoopFunction(torch.autograd.Function):
 
         loop.call(packing, storage, like, backward=False)
         ends = [packing.ends(storage[buffer]) for buffer in states]
-        ctx.loop, ctx.packing, ctx.like = loop, packing, like.new_empty(0)
         if any(ctx.needs_input_grad):
+            ctx.loop, ctx.packing, ctx.like = loop, packing, like.new_empty(0)
             rows = {slot.buffer for slot, _, _ in plan.cotangents.matrices}
             ctx.buffers = sorted({*loop.read_backward, *rows} & set(storage))
             ctx.save_for_backward(*(storage[buffer] for buffer in ctx.buffers))
