@@ -69,10 +69,9 @@ class Stateful(nn.Module):
     def zeros(self, batch_size: int, *sizes: int) -> Tensor:
         """Return zeros ``(batch, *sizes)`` with the type and device of the layer's parameters and constants."""
         check_batch_size(batch_size)
-        like: Tensor | None = next(itertools.chain(self.parameters(), self.buffers()), None)
-        options = {} if like is None else {"dtype": like.dtype, "device": like.device}
+        like = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
         with enough_memory(f"a state of {batch_size} rows of {self.class_name()}"):
-            return torch.zeros(batch_size, *sizes, **options)
+            return torch.zeros(batch_size, *sizes, dtype=like.dtype, device=like.device)
 
     def class_name(self) -> str:
         """Return the name of the class, for messages."""

@@ -131,8 +131,7 @@ class Bag(nn.Module):
             logits = self.bias.new_empty(len(texts), len(self.bias))
             arrays = [*read_characters(texts), words, characters, scales, self.weights.numpy(), self.bias.numpy()]
             sizes = len(texts), len(words), len(characters), len(self.bias)
-            pointers = *map(address, arrays), logits.data_ptr()
-            functions.bag_logits(*pointers, *sizes, longest[0], longest[1] if len(characters) else 0)
+            functions.bag_logits(*map(address, arrays), logits.data_ptr(), *sizes, *longest)
             return logits
         return self.table.features(texts).to(self.weights.device).times(self.weights) + self.bias
 

@@ -112,16 +112,16 @@ class FeatureTagger(TagModel):
         """Return the score of each tag for each word; meaningless on padding."""
         size, time = batch.forms.shape
         lengths, device = batch.lengths.numpy(), self.weights.device
-        words, few = len(batch.spelled), len(batch.spelled) <= batch.forms.size
-        distinct, number = (np.arange(words), batch.forms) if few else np.unique(batch.forms, return_inverse=True)
+        known, few = len(batch.spelled), len(batch.spelled) <= batch.forms.size
+        distinct, number = (np.arange(known), batch.forms) if few else np.unique(batch.forms, return_inverse=True)
         forms = [batch.spelled[form] for form in distinct.tolist()]
         if device.type == "cpu" and forms and (functions := compiled_tags()) is not None:
             read, tables = read_forms(forms), (self.table.keys, self.pairs.keys)
             arrays = *read, number, lengths, *tables, np.array(SCALES, np.float32)
             scores = self.weights.new_zeros(size, time, self.crf.num_tags)
             sizes = len(forms), len(read[1]) // len(forms) - 3, *scores.shape, *map(len, tables)
-            pointers = (x.data_ptr() for x in (self.weights, self.pair_weights, scores))
-            functions.score_words(*map(address, arrays), *sizes, *pointers)
+            addresses = (x.data_ptr() for x in (self.weights, self.pair_weights, scores))
+            functions.score_words(*map(address, arrays), *sizes, *addresses)
             return scores
         attributes = find_attributes(forms)
         by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)

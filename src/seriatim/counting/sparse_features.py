@@ -240,8 +240,8 @@ LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
 def read_forms(forms: Sequence[Sequence[str]], *, with_changes: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return the characters of the texts that attributes are hashes of, one text after another, and their lengths.
 
-    They are all words as they are written, all in lower case, all shapes, with repetitions and, ``with_changes``, without
-    them, and each further column.
+    They are all words as they are written, all in lower case, all shapes, with repetitions and, ``with_changes``,
+    without them, and each further column.
     """
     written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
     shapes = list(map(_shape, written))

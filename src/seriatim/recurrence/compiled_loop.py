@@ -37,6 +37,7 @@ ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_in
 
 Storage = dict[Buffer, Tensor]
 """The memory of each buffer."""
+Packed = dict[int | tuple[int, int], list[Tensor]]
 Multiply = Callable[[Tensor, Tensor], Tensor]
 """The product of rows and a matrix."""
 
@@ -50,8 +51,8 @@ class CompiledLoop:
 
     constants: list[Tensor] | None = None
     """What the loop computes with, if these are the weights of a module that do not change."""
-    packed: dict[int | tuple[int, int], list[Tensor]] | None = None
-    """The packed matrices of such a loop that runs forward, by the number of threads; those of groups before it, too."""
+    packed: Packed | None = None
+    """The packed matrices of such a loop that runs forward, by the number of threads (and the group before it)."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
@@ -150,26 +151,24 @@ class CompiledLoop:
         by_onednn = is_single and is_full and torch.is_grad_enabled() and prefers_onednn()
         groups = []
         for number, group in enumerate(self.program.groups):
-            multiply = functools.partial(self.multiply_kept, number) if is_single and self.packed is not None else None
-            if multiply is None:
-                is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
-                multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
-            groups.append(_compute_group(group, constants, inputs, cache, multiply))
-        groups = [group.to(self.dtype) for group in groups]
+            is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
+            multiply: Multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
+            if is_single and self.packed is not None:
+                multiply = functools.partial(self.multiply_kept, self.packed, number)
+            groups.append(_compute_group(group, constants, inputs, cache, multiply).to(self.dtype))
         for group, computed in zip(self.program.groups, groups, strict=True):
             assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
         return groups
 
-    def multiply_kept(self, number: int, rows: Tensor, matrix: Tensor) -> Tensor:
+    def multiply_kept(self, packed: Packed, number: int, rows: Tensor, matrix: Tensor) -> Tensor:
         """Return rows times the matrix of a group, which is packed once; a row has the same bits beside others."""
-        assert self.packed is not None
         rows, (depth, width) = rows.contiguous(), matrix.shape
         threads = torch.get_num_threads() if 2 * rows.numel() * width >= WORTH_SHARING else 1
-        kept, results = self.packed.get((threads, number)), rows.new_empty(len(rows), width)
-        packed = kept or [torch.empty(packed_size(depth, width), dtype=self.numbers.packed_dtype)]
-        pointers = (x.data_ptr() for x in (rows, matrix, *packed, results))
+        kept, results = packed.get((threads, number)), rows.new_empty(len(rows), width)
+        memory = kept or [torch.empty(packed_size(depth, width), dtype=self.numbers.packed_dtype)]
+        pointers = (x.data_ptr() for x in (rows, matrix, *memory, results))
         self.multiply(*pointers, len(rows), depth, width, *matrix.stride(), threads, kept is not None)
-        self.packed[threads, number] = packed
+        packed[threads, number] = memory
         return results
 
     def call(self, packing: SequencePacking, storage: Storage, like: Tensor, *, backward: bool) -> None:
@@ -180,18 +179,15 @@ class CompiledLoop:
 
         # Weights may change between two calls, so each call packs them. A loop that keeps its weights packs them once.
         kept = {} if self.packed is None or backward else self.packed
-        sizes = [packed_size(matrix.depth, matrix.width) for matrix in function.packed]
-        matrices = kept.get(threads) or [torch.empty(size, dtype=self.numbers.packed_dtype) for size in sizes]
+        new = (torch.empty(packed_size(x.depth, x.width), dtype=self.numbers.packed_dtype) for x in function.packed)
+        matrices = kept.get(threads) or list(new)
 
         # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
-            if buffer.kind is BufferKind.PACKED:
-                tensors.append(matrices[buffer.number])
-                continue
-            if buffer not in storage:
+            if buffer.kind is not BufferKind.PACKED and buffer not in storage:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
-            tensors.append(storage[buffer])
+            tensors.append(matrices[buffer.number] if buffer.kind is BufferKind.PACKED else storage[buffer])
 
         # strides and lengths of memories are known only now, so that the same code serves every layout
         def size(entry: int | Stride | Time) -> int:
@@ -199,16 +195,10 @@ class CompiledLoop:
                 return storage[Buffer(BufferKind.MATRIX, entry.matrix)].stride(entry.dimension)
             return storage[Buffer(BufferKind.MEMORY, entry.memory)].shape[1] if isinstance(entry, Time) else entry
 
-        self.calls[backward](
-            (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
-            (ctypes.c_int64 * len(function.sizes))(*map(size, function.sizes)),
-            packing.counts.data_ptr(),
-            packing.starts.data_ptr(),
-            len(packing.counts),
-            packing.batch,
-            threads,
-            threads in kept,
-        )
+        pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+        numbers = (ctypes.c_int64 * len(function.sizes))(*map(size, function.sizes))
+        steps = packing.counts.data_ptr(), packing.starts.data_ptr(), len(packing.counts)
+        self.calls[backward](pointers, numbers, *steps, packing.batch, threads, threads in kept)
         kept[threads] = matrices
 
     def allocate(self, buffer: Buffer, packing: SequencePacking, threads: int, like: Tensor) -> Tensor:

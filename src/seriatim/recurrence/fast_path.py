@@ -89,15 +89,22 @@ def run_kept(owner: nn.Module, inputs: Tensor, state: State, lengths: Tensor | N
 
 def _kept_key(owner: nn.Module, inputs: Tensor, state: State) -> Hashable | None:
     """Return what a loop that keeps weights depends on; None where none is kept."""
-    if not is_evaluated(owner, inputs) or inputs.dim() != 3 or inputs.shape[1] < 2:
-        return None
-    if not 0 < inputs.shape[0] * inputs.shape[1] <= FEW_ROWS:
+    if not is_evaluated(owner, inputs) or inputs.dim() != 3 or not 0 < inputs.shape[:2].numel() <= FEW_ROWS:
         return None
     forms = (
         (x.shape[1:], x.shape[:1] == inputs.shape[:1], type(x), x.dtype, x.layout, x.device)
         for x in state_leaves(state)
     )
-    return (inputs.shape[2], inputs.dtype, inputs.layout, inputs.device, kind_of(state), cpu_autocast(), *forms)
+    return (
+        inputs.shape[1] > 1,
+        inputs.shape[2],
+        inputs.dtype,
+        inputs.layout,
+        inputs.device,
+        kind_of(state),
+        cpu_autocast(),
+        *forms,
+    )
 
 
 def _run(

@@ -264,8 +264,7 @@ class Recurrent(SequenceLayer):
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
-        kept = run_kept(self.cell, inputs, state, None) if state is not None and lengths is None else None
-        if kept is not None:
+        if lengths is None and state is not None and (kept := run_kept(self.cell, inputs, state, None)):
             return kept
         state, lengths = self.validate_inputs(inputs, state, lengths)
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() or None)

@@ -187,7 +187,7 @@ void bag_logits(const uint32_t* points, const int64_t* ends, const int8_t* class
                 int64_t texts, int64_t num_words, int64_t num_characters, int64_t labels, int longest_words,
                 int longest_characters) {
   Counts found;
-  counts_add(&found, points, ends, texts, classes, longest_words, longest_characters);
+  counts_add(&found, points, ends, texts, classes, longest_words, num_characters ? longest_characters : 0);
   std::vector<int32_t> columns(found.tables[0].used + found.tables[1].used), offsets(texts + 1);
   for (int kind = 0; kind < 2; ++kind)
     for (const Slot& slot : found.tables[kind].slots)
