@@ -112,10 +112,11 @@ def test_compiled_scores_are_those_of_the_arrays(columns: int, monkeypatch: pyte
     for length in (5, 0, 1, 7):
         words = rng.choice(forms, length).tolist()
         further = [rng.choice(["X", "Yy"], columns).tolist() for _ in words]
-        sentences.append(Sentence(words, rng.choice(labels, length).tolist(), [], [], 0, "", 0, further=further))
+        tags = rng.choice(labels, length).tolist()
+        sentences.append(Sentence(words, tags, [], list(range(length)), 0, "", 0, further=further))
     corpus = TaggedCorpus(sentences * 2, fit_vocabulary(sentences, Tokenizer(kind="word"), characters=False))
     model, _ = fit_tagger(corpus, labels, decay=0.1, max_attributes=60)
-    rows = [np.arange(len(corpus.lengths)), *np.arange(len(corpus.lengths))[:, None]]
+    rows = [np.arange(len(corpus.lengths)), *np.flatnonzero(corpus.lengths)[:, None]]
     compiled = [model(corpus.batch(some)) for some in rows]
     monkeypatch.setattr(feature_tagger, "compiled_tags", lambda: None)
     for some, scores in zip(rows, compiled, strict=True):

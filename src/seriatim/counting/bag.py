@@ -126,7 +126,7 @@ class Bag(nn.Module):
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Return the logits."""
-        if self.weights.is_cpu and len(texts) <= TEXTS_READ and (functions := compiled_bag()) is not None:
+        if len(texts) <= TEXTS_READ and self.weights.type() == "torch.FloatTensor" and (functions := compiled_bag()):
             words, characters, scales, longest = self.table
             logits = self.bias.new_empty(len(texts), len(self.bias))
             arrays = [*read_characters(texts), words, characters, scales, self.weights.numpy(), self.bias.numpy()]

@@ -115,7 +115,7 @@ class FeatureTagger(TagModel):
         known, few = len(batch.spelled), len(batch.spelled) <= batch.forms.size
         distinct, number = (np.arange(known), batch.forms) if few else np.unique(batch.forms, return_inverse=True)
         forms = [batch.spelled[form] for form in distinct.tolist()]
-        if device.type == "cpu" and forms and (functions := compiled_tags()) is not None:
+        if forms and self.weights.type() == "torch.FloatTensor" and (functions := compiled_tags()) is not None:
             read, tables = read_forms(forms), (self.table.keys, self.pairs.keys)
             arrays = *read, number, lengths, *tables, np.array(SCALES, np.float32)
             scores = self.weights.new_zeros(size, time, self.crf.num_tags)

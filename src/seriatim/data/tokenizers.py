@@ -384,8 +384,7 @@ class WordTokenizer(Tokenizer):
     unknown_id = 1
 
     def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False, begin: int = END) -> None:
-        self.words = words if isinstance(words, list) else list(words)  # which may be very many
-        self.spelling, self.lowercase, self.begin = spelling, lowercase, begin
+        self.words, self.spelling, self.lowercase, self.begin = words, spelling, lowercase, begin
         self.vocabulary_size = 2 + len(self.words)
 
     @functools.cached_property

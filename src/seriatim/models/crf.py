@@ -134,9 +134,11 @@ class CRF(nn.Module):
         if 0 in scores.shape[:2]:
             return [[] for _ in scores], scores.sum((1, 2))
         if scores.is_cpu and scores.dtype == torch.float32 and (functions := compiled_tags()) is not None:
-            scores, tags = scores.contiguous(), torch.empty(scores.shape[:2], dtype=torch.long)
-            totals, allowed = scores.new_empty(len(scores)), None if self.allowed is None else self.allowed.data_ptr()
-            tensors = (scores, lengths, self.transitions, self.start, self.end, tags, totals)
+            tags, totals = torch.empty(scores.shape[:2], dtype=torch.long), scores.new_empty(len(scores))
+            allowed = None if self.allowed is None else self.allowed.data_ptr()
+            tensors = list(
+                map(Tensor.contiguous, (scores, lengths, self.transitions, self.start, self.end, tags, totals))
+            )
             functions.best_tags(*(x.data_ptr() for x in tensors), allowed, *scores.shape)
             return [row[:length] for row, length in zip(tags.tolist(), lengths.tolist(), strict=True)], totals
         moves, start, end = self._moves()
