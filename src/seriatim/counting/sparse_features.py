@@ -222,8 +222,7 @@ def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     codes, starts = mix(points.astype(np.uint64) + P), lengths.cumsum() - lengths
     whole = _whole(codes, starts, lengths).reshape(-1, count)
     affixes = _affixes(codes, starts[count : 2 * count], lengths[count : 2 * count])
-    shapes = [_shape(word) for word, *_ in forms]
-    flags = np.array([[shape.find(mark, first) >= 0 for shape in shapes] for mark, first in FLAGS], np.uint64)
+    flags = np.array([[_shape(word).find(mark, first) >= 0 for word, *_ in forms] for mark, first in FLAGS], np.uint64)
     columns = np.concatenate([whole[:2], affixes, whole[2:4], flags, whole[4:]])
 
     # Keys also tell kinds of attributes apart; `NONE` stays as it is.

@@ -136,9 +136,8 @@ class CRF(nn.Module):
         if scores.is_cpu and scores.dtype == torch.float32 and (functions := compiled_tags()) is not None:
             tags, totals = torch.empty(scores.shape[:2], dtype=torch.long), scores.new_empty(len(scores))
             allowed = None if self.allowed is None else self.allowed.data_ptr()
-            tensors = list(
-                map(Tensor.contiguous, (scores, lengths, self.transitions, self.start, self.end, tags, totals))
-            )
+            given = (scores, lengths, self.transitions, self.start, self.end, tags, totals)
+            tensors = [x.contiguous() for x in given]  # which are kept until the call is over
             functions.best_tags(*(x.data_ptr() for x in tensors), allowed, *scores.shape)
             return [row[:length] for row, length in zip(tags.tolist(), lengths.tolist(), strict=True)], totals
         moves, start, end = self._moves()
