@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seriatim.models import crf as crf_module
 from seriatim.models.crf import CRF, bio_transitions
 
 from ..conftest import randn
@@ -83,6 +84,22 @@ def test_everything_is_what_enumeration_gives(case: tuple[CRF, Tensor, Tensor]) 
             for t, tag in itertools.product(range(length), range(crf.num_tags)):
                 expected = sum(p for p, tags in zip(probabilities, found, strict=True) if tags[t] == tag)
                 torch.testing.assert_close(marginals[row, t, tag], torch.as_tensor(expected, dtype=torch.float64))
+
+
+def test_compiled_code_finds_the_sequences_of_the_operators(
+    case: tuple[CRF, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crf, scores, lengths = case[0].float(), case[1].float(), case[2]
+    best, totals = crf.decode(scores, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        alone, total = crf.decode(scores[row : row + 1, :length])
+        assert (alone[0], total[0]) == (best[row], totals[row])
+    damaged = crf.decode(scores[:1].masked_fill(torch.arange(crf.num_tags) == 0, math.nan))[1]
+    monkeypatch.setattr(crf_module, "compiled_tags", lambda: None)
+    expected, others = crf.decode(scores, lengths)
+    assert torch.equal(totals, others)
+    assert all(one == other for one, other, total in zip(best, expected, totals, strict=True) if total > -math.inf)
+    assert damaged.isnan().all()
 
 
 def test_gradients_are_those_of_enumeration(case: tuple[CRF, Tensor, Tensor]) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from seriatim.config import Tokenizer
+from seriatim.counting import feature_tagger
 from seriatim.counting.feature_tagger import Packing, _SequenceLoss, expectations, fit_tagger
 from seriatim.counting.minimization import minimize
 from seriatim.counting.sparse_features import NONE, find_attributes
@@ -101,6 +102,28 @@ def test_the_model_scores_what_was_fitted(columns: int) -> None:
     direction = torch.randn(point.shape, generator=torch.Generator().manual_seed(1))
     expected = (errors * objective.outputs(direction)).sum()
     torch.testing.assert_close((objective.gradient(errors) * direction).sum(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [0, 2])
+def test_compiled_scores_are_those_of_the_arrays(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, labels = np.random.default_rng(1), ["N", "V", "X"]
+    forms = ["a", "Walking", "c3", "-x-", "İstanbul", "Straße", "x" * 40, "東京", "B-B0"]
+    sentences = []
+    for length in (5, 0, 1, 7):
+        words = rng.choice(forms, length).tolist()
+        further = [rng.choice(["X", "Yy"], columns).tolist() for _ in words]
+        tags = rng.choice(labels, length).tolist()
+        sentences.append(Sentence(words, tags, [], list(range(length)), 0, "", 0, further=further))
+    corpus = TaggedCorpus(sentences * 2, fit_vocabulary(sentences, Tokenizer(kind="word"), characters=False))
+    model, _ = fit_tagger(corpus, labels, decay=0.1, max_attributes=60)
+    rows = [np.arange(len(corpus.lengths)), *np.flatnonzero(corpus.lengths)[:, None]]
+    compiled = [model(corpus.batch(some)) for some in rows]
+    monkeypatch.setattr(feature_tagger, "compiled_tags", lambda: None)
+    for some, scores in zip(rows, compiled, strict=True):
+        expected = model(corpus.batch(some))
+        for row, length, values, others in zip(some, corpus.lengths[some], scores, expected, strict=True):
+            torch.testing.assert_close(values[:length], others[:length])
+            assert torch.equal(values[:length], compiled[0][row, :length])
 
 
 class _Quadratic:

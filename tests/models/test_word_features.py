@@ -8,7 +8,7 @@ from torch import Tensor
 
 import seriatim
 from seriatim.models import characters
-from seriatim.models.characters import FEATURES, LONGEST, WordFeatures
+from seriatim.models.characters import FEATURES, LONGEST, ConvolutionalCharacters, WordFeatures
 from seriatim.models.tagger import Options
 
 from ..refusals import refused
@@ -77,6 +77,26 @@ def test_compiled_sums_are_those_of_the_operators(kinds: tuple[str, ...], monkey
             assert torch.equal(features(*encode([word]))[0].nan_to_num(99), vector.nan_to_num(99))
         monkeypatch.setattr(characters, "compiled_words", lambda: None)
         torch.testing.assert_close(compiled, features(*words), equal_nan=True)
+
+
+@pytest.mark.parametrize(("size", "filters", "width"), [(5, 3, 3), (4, 17, 1), (3, 32, 5)])
+def test_compiled_convolutions_are_those_of_the_operators(
+    size: int, filters: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = ConvolutionalCharacters(len(ALPHABET), embedding_size=size, filters=filters, width=width)
+    texts = [*some_words(), ""]
+    words = encode(texts, padding=2)
+    with_gradients = model(*encode(some_words()))
+    with torch.no_grad():
+        compiled = model(*words)
+        for text, vector in zip(texts, compiled, strict=True):
+            assert torch.equal(model(*encode([text]))[0], vector)
+        torch.testing.assert_close(compiled[:-1], with_gradients)
+        model.filters.weight[0, 0] = torch.nan
+        assert model(*words)[:-1, 0].isnan().all()
+        monkeypatch.setattr(characters, "compiled_words", lambda: None)
+        torch.testing.assert_close(compiled[:, 1:], model(*words)[:, 1:])
 
 
 def test_names_may_be_given_as_a_list_or_with_commas() -> None:

@@ -6,6 +6,7 @@ from torch import nn
 
 import seriatim
 from seriatim.compiler.cpp import toolchain as compiler
+from seriatim.core.errors import InputError
 from seriatim.core.state import state_leaves
 from seriatim.layers.pointwise import ACTIVATIONS, activation_named
 from seriatim.recurrence import compiled_loop as runner
@@ -235,3 +236,18 @@ def test_weights_that_are_kept_packed_are_those_of_the_module(shared: None, thre
                 expected = layer(inputs)[0]
         torch.testing.assert_close(first, expected)
         assert torch.equal(first, second)
+
+
+def test_a_loop_that_keeps_its_weights_checks_what_it_is_given(shared: None) -> None:
+    layer, inputs = seriatim.layer("lstm", 5, 37).eval(), torch.randn(3, 7, 5)
+    with torch.no_grad():
+        state = layer.initial_state(3)
+        outputs, _ = layer(inputs, state)
+        for row, output in enumerate(outputs):
+            assert torch.equal(layer(inputs[row : row + 1], layer.initial_state(1))[0][0], output)
+        for others in (inputs[:, :, :4], inputs[:2], inputs[0], inputs.double(), inputs.to_sparse(), inputs.tolist()):
+            with pytest.raises(InputError):
+                layer(others, state)
+        for others in (state[0], tuple(state), layer.initial_state(2), layer.double().initial_state(3)):
+            with pytest.raises(InputError):
+                layer(inputs, others)

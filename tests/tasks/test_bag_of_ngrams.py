@@ -183,6 +183,9 @@ def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.Monkey
     again = fit_softmax(features, labels, 3, strength=5.0)
     assert torch.equal(fitted.weights, again.weights)
     found = [table.features(some) for some in (texts, ["never seen 😀"], ["-ab ab", ""], [])]
+    model = bag.Bag(table, fitted.weights, fitted.bias)
+    logits = model(texts)
+    assert torch.equal(torch.cat([model([text]) for text in texts]), logits)
 
     monkeypatch.setattr(bag, "compiled_bag", lambda: None)
     expected, others = count_features(texts, **settings)
@@ -191,6 +194,7 @@ def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.Monkey
     assert torch.equal(features.offsets, others.offsets)
     assert torch.equal(features.columns, others.columns)
     torch.testing.assert_close(features.values, others.values)
+    torch.testing.assert_close(logits, model(texts))
     for some, compiled in zip((texts, ["never seen 😀"], ["-ab ab", ""], []), found, strict=True):
         for values, reference in zip(compiled, table.features(some), strict=True):
             torch.testing.assert_close(values, reference)

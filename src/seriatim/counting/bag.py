@@ -22,9 +22,9 @@ from torch.nn import functional as F
 
 from ..models.classifier import Classifier
 from ..models.probabilities import softmax
-from .compiled_bag import CompiledCounts, address, compiled_bag
+from .compiled_bag import TEXTS_READ, CompiledCounts, address, compiled_bag
 from .minimization import TIME_SPENT, minimize
-from .sparse_features import SparseRows, find_keys, find_ngrams
+from .sparse_features import SparseRows, find_keys, find_ngrams, read_characters
 
 TYPES = {
     **dict.fromkeys(("words", "characters"), torch.int64),
@@ -126,6 +126,13 @@ class Bag(nn.Module):
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Return the logits."""
+        if len(texts) <= TEXTS_READ and self.weights.type() == "torch.FloatTensor" and (functions := compiled_bag()):
+            words, characters, scales, longest = self.table
+            logits = self.bias.new_empty(len(texts), len(self.bias))
+            arrays = [*read_characters(texts), words, characters, scales, self.weights.numpy(), self.bias.numpy()]
+            sizes = len(texts), len(words), len(characters), len(self.bias)
+            functions.bag_logits(*map(address, arrays), logits.data_ptr(), *sizes, *longest)
+            return logits
         return self.table.features(texts).to(self.weights.device).times(self.weights) + self.bias
 
     @torch.no_grad()

@@ -27,6 +27,7 @@ def compiled_bag() -> ctypes.CDLL | None:
         functions.counts_keys.argtypes = [pointer, number, pointer, pointer]
         functions.counts_rows.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer]
         functions.counts_rows.restype = count
+        functions.bag_logits.argtypes = [*[pointer] * 9, *[count] * 4, number, number]
         functions.ascend.argtypes = [*[pointer] * 6, count, count, *[pointer] * 3]
         functions.ascend.restype = ctypes.c_double
     return functions

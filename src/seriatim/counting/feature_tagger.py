@@ -32,10 +32,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
-from ..models.crf import CRF, bio_transitions
+from ..models.crf import CRF, bio_transitions, compiled_tags
 from ..models.tagger import TagModel
+from .compiled_bag import address
 from .minimization import Minimum, minimize
-from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, find_keys, mix
+from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, find_keys, mix, read_forms
 
 REACH = 2
 """Largest distance of a word whose attributes are read."""
@@ -111,8 +112,18 @@ class FeatureTagger(TagModel):
         """Return the score of each tag for each word; meaningless on padding."""
         size, time = batch.forms.shape
         lengths, device = batch.lengths.numpy(), self.weights.device
-        distinct, number = np.unique(batch.forms, return_inverse=True)
-        attributes = find_attributes([batch.spelled[form] for form in distinct.tolist()])
+        known, few = len(batch.spelled), len(batch.spelled) <= batch.forms.size
+        distinct, number = (np.arange(known), batch.forms) if few else np.unique(batch.forms, return_inverse=True)
+        forms = [batch.spelled[form] for form in distinct.tolist()]
+        if forms and self.weights.type() == "torch.FloatTensor" and (functions := compiled_tags()) is not None:
+            read, tables = read_forms(forms), (self.table.keys, self.pairs.keys)
+            arrays = *read, number, lengths, *tables, np.array(SCALES, np.float32)
+            scores = self.weights.new_zeros(size, time, self.crf.num_tags)
+            sizes = len(forms), len(read[1]) // len(forms) - 3, *scores.shape, *map(len, tables)
+            addresses = (x.data_ptr() for x in (self.weights, self.pair_weights, scores))
+            functions.score_words(*map(address, arrays), *sizes, *addresses)
+            return scores
+        attributes = find_attributes(forms)
         by_word = self.table.rows(attributes, boundary=True).to(device).times(self.weights)
         by_word = by_word.view((len(distinct) + 1) * OFFSETS, -1)
 

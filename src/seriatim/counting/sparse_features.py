@@ -218,13 +218,11 @@ def find_attributes(forms: Sequence[Sequence[str]]) -> np.ndarray:
     count = len(forms)
     if not count:
         return np.zeros((0, COLUMNS), np.uint64)
-    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
-    lower, shapes = [word.lower() for word in written], list(map(_shape, written))
-    texts = [*written, *lower, *shapes, *map(_without_repetitions, shapes), *itertools.chain(*further)]
-    codes, starts, lengths = _codes(texts)
+    points, lengths = read_forms(forms, with_changes=True)
+    codes, starts = mix(points.astype(np.uint64) + P), lengths.cumsum() - lengths
     whole = _whole(codes, starts, lengths).reshape(-1, count)
     affixes = _affixes(codes, starts[count : 2 * count], lengths[count : 2 * count])
-    flags = np.array([[shape.find(mark, first) >= 0 for shape in shapes] for mark, first in FLAGS], np.uint64)
+    flags = np.array([[_shape(word).find(mark, first) >= 0 for word, *_ in forms] for mark, first in FLAGS], np.uint64)
     columns = np.concatenate([whole[:2], affixes, whole[2:4], flags, whole[4:]])
 
     # Keys also tell kinds of attributes apart; `NONE` stays as it is.
@@ -238,11 +236,18 @@ LOWER, COLUMNS = 1, 4 + 2 * LONGEST + len(FLAGS)
 """The positions, among the attributes of a word, of its lower case and of its further columns."""
 
 
-def _codes(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the code of every character of some words, where each word begins, and its length."""
-    joined = "".join(words).encode("utf-32-le", "surrogatepass")
-    lengths = np.array([len(word) for word in words], np.int64)
-    return mix(np.frombuffer(joined, np.uint32).astype(np.uint64) + P), lengths.cumsum() - lengths, lengths
+def read_forms(forms: Sequence[Sequence[str]], *, with_changes: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the characters of the texts that attributes are hashes of, one text after another, and their lengths.
+
+    They are all words as they are written, all in lower case, all shapes, with repetitions and, ``with_changes``,
+    without them, and each further column.
+    """
+    written, *further = ([text or " " for text in column] for column in zip(*forms, strict=True))
+    shapes = list(map(_shape, written))
+    changes = map(_without_repetitions, shapes) if with_changes else []
+    texts = [*written, *(word.lower() for word in written), *shapes, *changes, *itertools.chain(*further)]
+    joined = "".join(texts).encode("utf-32-le", "surrogatepass")
+    return np.frombuffer(joined, np.uint32), np.array(list(map(len, texts)), np.int64)
 
 
 def _whole(codes: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

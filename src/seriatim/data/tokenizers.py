@@ -318,21 +318,18 @@ class CharTokenizer(Tokenizer):
         self.characters, self.spelling, self.lowercase, self.begin = characters, spelling, lowercase, begin
         self.vocabulary_size = 2 + len(characters)
         points = np.array([ord(c) for c in characters], dtype=np.uint32)
-        self._order = np.argsort(points)
-        self._points = points[self._order]
+        self._ids_of = np.full(int(points.max(initial=0)) + 2, self.unknown_id, dtype=np.int32)  # the last for others
+        self._ids_of[points] = np.arange(2, self.vocabulary_size)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the id of each character ``(tokens,)``, int32."""
         text = self.prepare(text)
         blocks = [self._encode(text[i : i + BLOCK_CHARACTERS]) for i in range(0, len(text), BLOCK_CHARACTERS)]
-        return np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int32)
+        return blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros(0, dtype=np.int32), *blocks])
 
     def _encode(self, text: str) -> np.ndarray:
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        if not len(self._points):
-            return np.full(len(points), self.unknown_id, dtype=np.int32)
-        position = np.searchsorted(self._points, points).clip(max=len(self._points) - 1)
-        return np.where(self._points[position] == points, self._order[position] + 2, self.unknown_id).astype(np.int32)
+        return np.asarray(self._ids_of[np.minimum(points, len(self._ids_of) - 1)])
 
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of the character."""
@@ -387,7 +384,7 @@ class WordTokenizer(Tokenizer):
     unknown_id = 1
 
     def __init__(self, words: Sequence[str], spelling: Spelling, *, lowercase: bool = False, begin: int = END) -> None:
-        self.words, self.spelling, self.lowercase, self.begin = list(words), spelling, lowercase, begin
+        self.words, self.spelling, self.lowercase, self.begin = words, spelling, lowercase, begin
         self.vocabulary_size = 2 + len(self.words)
 
     @functools.cached_property

@@ -74,7 +74,8 @@ class LSTM(TorchCell):
 
     def initial_state(self, batch_size: int) -> LSTMState:
         """Return zeros ``(batch, output_size)`` and ``(batch, hidden_size)``."""
-        return LSTMState(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
+        hidden = self.zeros(batch_size, self.output_size)
+        return LSTMState(hidden, hidden.new_zeros(batch_size, self.hidden_size))
 
     def kernels(self) -> Kernels:
         """Return PyTorch's kernels; there is none for one step with a projection."""

@@ -63,7 +63,15 @@ def compiled_words() -> ctypes.CDLL | None:
     if functions is not None:
         pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
         functions.sum_features.argtypes = [*2 * pointer, *3 * count, *3 * pointer, *2 * count, *pointer]
+        functions.convolve.argtypes = [*6 * pointer, *5 * count]
     return functions
+
+
+def fast_words(*tensors: Tensor) -> ctypes.CDLL | None:
+    """Return the compiled functions if they can read some tensors, and no gradient is needed."""
+    is_fast = not torch.is_grad_enabled() and not exporting()
+    is_fast &= all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors)
+    return compiled_words() if is_fast and {x.dtype for x in tensors} == {torch.long, torch.float32} else None
 
 
 def _embedding(num_characters: int, size: int) -> nn.Embedding:
@@ -90,6 +98,12 @@ class ConvolutionalCharacters(CharacterModel):
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, filters)`` for ids ``(words, max_length)``."""
+        tensors = (characters, lengths, self.embedding.weight, self.filters.weight, self.filters.bias)
+        if (functions := fast_words(*tensors)) is not None:
+            responses = self.filters.bias.new_empty(len(lengths), self.output_size)
+            sizes = *characters.shape, self.embedding.embedding_dim, self.width, self.output_size
+            functions.convolve(*(x.data_ptr() for x in (*tensors, responses)), *sizes)
+            return torch.tanh(responses)
         valid = valid_mask(lengths, characters.shape[1])
         if exporting() or not torch.is_grad_enabled():  # few operations, and any number of characters
             return self.convolved(self.embedding(characters) * valid.unsqueeze(2), valid)
@@ -185,9 +199,7 @@ class WordFeatures(CharacterModel):
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
         """Return vectors ``(words, output_size)``."""
         table, tensors = self.embedding.weight, (characters, lengths, self.lower, self.class_of, self.embedding.weight)
-        is_fast = table.dtype == torch.float32 and not torch.is_grad_enabled() and not exporting()
-        is_fast &= all(x.is_cpu and x.is_contiguous() and type(x) in (Tensor, nn.Parameter) for x in tensors)
-        if not is_fast or (functions := compiled_words()) is None:
+        if (functions := fast_words(*tensors)) is None:
             return cast(Tensor, self.embedding(self.rows_of(characters, lengths)))
         vectors = table.new_zeros(len(lengths), self.output_size)
         kinds = sum(1 << bit for bit, kind in enumerate(FEATURES) if kind in self.kinds)

@@ -12,14 +12,16 @@ it is the score of the best sequence. β is the same recursion from the end. α 
 are the gradient of log Z.
 """
 
+import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..compiler.cpp.toolchain import library
 from ..core.exporting import time_scan
 from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
 from ..data.tag_sets import TagSet
@@ -29,6 +31,17 @@ Context: TypeAlias = Any
 """The context of a `torch.autograd.Function`."""
 Join = Callable[[Tensor, int], Tensor]
 """⊕ over one dimension."""
+
+
+@functools.cache
+def compiled_tags() -> ctypes.CDLL | None:
+    """Return compiled functions that find tags, or None if nothing can be compiled."""
+    functions = library('#include "tags.h"\n')
+    if functions is not None:
+        pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
+        functions.best_tags.argtypes = [*8 * pointer, *3 * count]
+        functions.score_words.argtypes = [*7 * pointer, *7 * count, *3 * pointer]
+    return functions
 
 
 class CRF(nn.Module):
@@ -120,11 +133,14 @@ class CRF(nn.Module):
         scores, lengths = self._begin(scores, lengths)
         if 0 in scores.shape[:2]:
             return [[] for _ in scores], scores.sum((1, 2))
+        if scores.is_cpu and scores.dtype == torch.float32 and (functions := compiled_tags()) is not None:
+            tags, totals = torch.empty(scores.shape[:2], dtype=torch.long), scores.new_empty(len(scores))
+            allowed = None if self.allowed is None else self.allowed.data_ptr()
+            given = (scores, lengths, self.transitions, self.start, self.end, tags, totals)
+            tensors = [x.contiguous() for x in given]  # which are kept until the call is over
+            functions.best_tags(*(x.data_ptr() for x in tensors), allowed, *scores.shape)
+            return [row[:length] for row, length in zip(tags.tolist(), lengths.tolist(), strict=True)], totals
         moves, start, end = self._moves()
-        if len(scores) == 1 and lengths[0] > 0 and scores.device.type == "cpu" and scores.element_size() > 2:
-            of_row = (scores[0, : int(lengths[0])], moves.t(), start, end)
-            tags, total = best_path(*(values.detach().numpy() for values in of_row))
-            return [tags], scores.new_tensor([total])
         best = _recursion(scores.unsqueeze(0), moves.unsqueeze(0), start.unsqueeze(0), torch.amax)[0]  # (B, T, K)
         last = _at_ends(best, lengths) + end  # (B, K)
 
@@ -248,22 +264,6 @@ def _recursion(scores: Tensor, moves: Tensor, start: Tensor, join: Join) -> Tens
         alpha = join(alpha.unsqueeze(1) + moves, 2) + step
         alphas.append(alpha)
     return torch.stack(alphas).permute(1, 3, 0, 2)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def best_path(scores: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[list[int], float]:
-    """Return the best sequence of a single row ``(time, tags)`` and its score, as `CRF.decode` does for a batch.
-
-    The transitions are ``(to, from)``. NumPy has a smaller overhead for each of the many operations on few numbers.
-    """
-    best = [start + scores[0]]
-    for step in scores[1:]:
-        best.append(np.maximum.reduce(best[-1] + moves, axis=1) + step)
-    last = best.pop() + end
-    path = [int(last.argmax())]
-    for before in reversed(best):
-        path.append(int((before + moves[path[-1]]).argmax()))
-    return path[::-1], last.max()
 
 
 def _forward_backward(

@@ -55,13 +55,13 @@ def checked_losses(losses: Tensor) -> Tensor:
 
 def check_finite(values: Tensor) -> None:
     """Raise NotFiniteError unless all values are finite, such as the largest score of every choice."""
-    if not bool(values.isfinite().all()):
+    if bool((values - values).any()):  # 0 for what is finite, else NaN
         raise NotFiniteError
 
 
 def softmax(scores: Tensor) -> Tensor:
     """Return probabilities over the last dimension, in float64."""
-    probabilities = torch.softmax(scores.double(), dim=-1)
+    probabilities = torch.softmax(scores, dim=-1, dtype=torch.float64)
     check_finite(probabilities[..., :1])  # NaN, +∞ or nothing but −∞ makes all of them NaN
     return probabilities
 

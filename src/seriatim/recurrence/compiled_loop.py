@@ -9,7 +9,7 @@ gradients of the entries of a memory are products after the loop, too; only that
 import copy
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -37,6 +37,9 @@ ARGUMENTS = [*[ctypes.c_void_p] * 4, ctypes.c_int64, ctypes.c_int64, ctypes.c_in
 
 Storage = dict[Buffer, Tensor]
 """The memory of each buffer."""
+Packed = dict[int | tuple[int, int], list[Tensor]]
+Multiply = Callable[[Tensor, Tensor], Tensor]
+"""The product of rows and a matrix."""
 
 
 class UncompiledError(Exception):
@@ -48,8 +51,8 @@ class CompiledLoop:
 
     constants: list[Tensor] | None = None
     """What the loop computes with, if these are the weights of a module that do not change."""
-    packed: dict[int, list[Tensor]] | None = None
-    """The packed matrices of such a loop that runs forward, by the number of threads."""
+    packed: Packed | None = None
+    """The packed matrices of such a loop that runs forward, by the number of threads (and the group before it)."""
 
     def __init__(self, traced: Traced, numbers: Numbers) -> None:
         self.traced, self.numbers, self.dtype = traced, numbers, numbers.dtype
@@ -81,7 +84,8 @@ class CompiledLoop:
         functions = library(source)
         if functions is None:
             raise UncompiledError
-        self.calls = [getattr(functions, name) for name in kernels]
+        self.calls, self.multiply = [getattr(functions, name) for name in kernels], functions.multiply
+        self.multiply.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int64] * 5, ctypes.c_int, ctypes.c_int]
         for call in self.calls:
             call.argtypes = ARGUMENTS
         forward, backward = self.functions
@@ -129,15 +133,13 @@ class CompiledLoop:
         apply: Any = _LoopFunction.apply
         if self.packed is not None:
             apply = functools.partial(_LoopFunction.forward, SimpleNamespace(needs_input_grad=()))
-        outputs, *ends = apply(
-            self,
-            packing,
-            *self.hoisted(constants, inputs, packing),
-            *starts,
-            *(constants[i].reshape(-1).contiguous() for i in self.vectors),
-            *(constants[i] for i in self.matrices),
-            *(entries[buffer.number].contiguous() for buffer in self.memories),
+        before = [*self.hoisted(constants, inputs, packing), *starts]
+        vectors = (constants[i].reshape(-1).contiguous() for i in self.vectors)
+        matrices, memories = (
+            (constants[i] for i in self.matrices),
+            (entries[x.number].contiguous() for x in self.memories),
         )
+        outputs, *ends = apply(self, packing, *before, *vectors, *matrices, *memories)
         named.update(zip(carried, state_leaves(packing.unsort(tuple(ends))), strict=True))
         return outputs, [named[value].view_as(state) for value, state in zip(named, states, strict=True)]
 
@@ -147,11 +149,27 @@ class CompiledLoop:
         is_single = inputs.device.type == "cpu" and not self.numbers.double and not self.numbers.reduced
         is_full = packing.rows == packing.batch * len(packing.counts)  # oneDNN compiles code for each number of rows
         by_onednn = is_single and is_full and torch.is_grad_enabled() and prefers_onednn()
-        groups = [_compute_group(each, constants, inputs, cache, by_onednn) for each in self.program.groups]
-        groups = [group.to(self.dtype) for group in groups]
+        groups = []
+        for number, group in enumerate(self.program.groups):
+            is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
+            multiply: Multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
+            if is_single and self.packed is not None:
+                multiply = functools.partial(self.multiply_kept, self.packed, number)
+            groups.append(_compute_group(group, constants, inputs, cache, multiply).to(self.dtype))
         for group, computed in zip(self.program.groups, groups, strict=True):
             assert computed.shape == (packing.rows, group.width), "compiled code reads a row for each row"
         return groups
+
+    def multiply_kept(self, packed: Packed, number: int, rows: Tensor, matrix: Tensor) -> Tensor:
+        """Return rows times the matrix of a group, which is packed once; a row has the same bits beside others."""
+        rows, (depth, width) = rows.contiguous(), matrix.shape
+        threads = torch.get_num_threads() if 2 * rows.numel() * width >= WORTH_SHARING else 1
+        kept, results = packed.get((threads, number)), rows.new_empty(len(rows), width)
+        memory = kept or [torch.empty(packed_size(depth, width), dtype=self.numbers.packed_dtype)]
+        pointers = (x.data_ptr() for x in (rows, matrix, *memory, results))
+        self.multiply(*pointers, len(rows), depth, width, *matrix.stride(), threads, kept is not None)
+        packed[threads, number] = memory
+        return results
 
     def call(self, packing: SequencePacking, storage: Storage, like: Tensor, *, backward: bool) -> None:
         """Run one direction; memory that it writes is added to ``storage`` where missing, of the type of ``like``."""
@@ -161,18 +179,15 @@ class CompiledLoop:
 
         # Weights may change between two calls, so each call packs them. A loop that keeps its weights packs them once.
         kept = {} if self.packed is None or backward else self.packed
-        sizes = [packed_size(matrix.depth, matrix.width) for matrix in function.packed]
-        matrices = kept.get(threads) or [torch.empty(size, dtype=self.numbers.packed_dtype) for size in sizes]
+        new = (torch.empty(packed_size(x.depth, x.width), dtype=self.numbers.packed_dtype) for x in function.packed)
+        matrices = kept.get(threads) or list(new)
 
         # one pointer for each buffer of the function, in its order
         tensors = []
         for buffer in function.buffers:
-            if buffer.kind is BufferKind.PACKED:
-                tensors.append(matrices[buffer.number])
-                continue
-            if buffer not in storage:
+            if buffer.kind is not BufferKind.PACKED and buffer not in storage:
                 storage[buffer] = self.allocate(buffer, packing, threads, like)
-            tensors.append(storage[buffer])
+            tensors.append(matrices[buffer.number] if buffer.kind is BufferKind.PACKED else storage[buffer])
 
         # strides and lengths of memories are known only now, so that the same code serves every layout
         def size(entry: int | Stride | Time) -> int:
@@ -180,16 +195,10 @@ class CompiledLoop:
                 return storage[Buffer(BufferKind.MATRIX, entry.matrix)].stride(entry.dimension)
             return storage[Buffer(BufferKind.MEMORY, entry.memory)].shape[1] if isinstance(entry, Time) else entry
 
-        self.calls[backward](
-            (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)),
-            (ctypes.c_int64 * len(function.sizes))(*map(size, function.sizes)),
-            packing.counts.data_ptr(),
-            packing.starts.data_ptr(),
-            len(packing.counts),
-            packing.batch,
-            threads,
-            threads in kept,
-        )
+        pointers = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+        numbers = (ctypes.c_int64 * len(function.sizes))(*map(size, function.sizes))
+        steps = packing.counts.data_ptr(), packing.starts.data_ptr(), len(packing.counts)
+        self.calls[backward](pointers, numbers, *steps, packing.batch, threads, threads in kept)
         kept[threads] = matrices
 
     def allocate(self, buffer: Buffer, packing: SequencePacking, threads: int, like: Tensor) -> Tensor:
@@ -239,7 +248,7 @@ def _matrix_gradient(rows: Tensor, cotangent: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _compute_group(
-    group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor], by_onednn: bool
+    group: Group, constants: Sequence[Tensor], inputs: Tensor, cache: dict[Node, Tensor], multiply: Multiply
 ) -> Tensor:
     """Compute all leaves of a group for all steps with PyTorch, side by side ``(rows, width)``, in memory of their own.
 
@@ -255,8 +264,6 @@ def _compute_group(
         return value(contents[0].plain).contiguous()
     matrices = [columns(matrix, constants) for matrix in group.matrices]
     matrix = torch.cat(matrices, dim=1) if len(matrices) > 1 else matrices[0]
-    is_worth = 2 * inputs.numel() * group.width >= WORTH_ONEDNN
-    multiply = _OneDnnProduct.apply if by_onednn and is_worth else torch.matmul
     result = multiply(value(contents[0].products[0][0]), matrix)
     if all(len(content.products) == 1 for content in contents):
         return result
@@ -292,8 +299,8 @@ class _LoopFunction(torch.autograd.Function):
 
         loop.call(packing, storage, like, backward=False)
         ends = [packing.ends(storage[buffer]) for buffer in states]
-        ctx.loop, ctx.packing, ctx.like = loop, packing, like.new_empty(0)
         if any(ctx.needs_input_grad):
+            ctx.loop, ctx.packing, ctx.like = loop, packing, like.new_empty(0)
             rows = {slot.buffer for slot, _, _ in plan.cotangents.matrices}
             ctx.buffers = sorted({*loop.read_backward, *rows} & set(storage))
             ctx.save_for_backward(*(storage[buffer] for buffer in ctx.buffers))

@@ -60,26 +60,58 @@ def run_sequence(
     inputs, state = without_autocast(inputs), map_state(without_autocast, state)
     if 0 in inputs.shape[:2] or inputs.shape[1] == 1:
         return None
-    leaves, values, prepared, loop = state_leaves(state), list[Tensor](), None, None
-    if weights is None and len(inputs) * inputs.shape[1] <= FEW_ROWS and is_evaluated(owner, inputs):
-        prepared = PREPARED.of(owner)
-        key = (inputs.dtype, inputs.shape[2], kind_of(state), cpu_autocast(), *((x.dtype, x.shape[1:]) for x in leaves))
-        loop = None if prepared.has_hooks else prepared.get(key)
-    if loop is None:
-        memories = memories_of(state)
-        floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
-        step, values = functional_step(module, weights)
-        reasons = circumstances(owner, [inputs, *floats], values)
-        if any(0 in leaves[i].shape for i in memories) or next(reasons, None) is not None:
-            return None
-        found = compiled_loop(owner, step, values, inputs[:, 0], state)
-        if isinstance(found, tuple):
-            return None
-        loop = found if prepared is None or memories else prepared.store(key, found.prepared(values))
-    if not loop.fits(leaves):
+    if weights is None and (result := run_kept(owner, inputs, state, lengths)) is not None:
+        return result
+    leaves, memories = state_leaves(state), memories_of(state)
+    floats = [leaf for i, leaf in enumerate(leaves) if i not in memories or leaf.is_floating_point()]
+    step, values = functional_step(module, weights)
+    reasons = circumstances(owner, [inputs, *floats], values)
+    if any(0 in leaves[i].shape for i in memories) or next(reasons, None) is not None:
         return None
+    loop = compiled_loop(owner, step, values, inputs[:, 0], state)
+    if isinstance(loop, tuple) or not loop.fits(leaves):
+        return None
+    if weights is None and not memories and (key := _kept_key(owner, inputs, state)) is not None:
+        loop = PREPARED.of(owner).store(key, loop.prepared(values))
+    return _run(loop, values, inputs, state, lengths)
+
+
+def run_kept(owner: nn.Module, inputs: Tensor, state: State, lengths: Tensor | None) -> OutputsAndState | None:
+    """Run `run_sequence` where a loop keeps the weights of the module, else return None.
+
+    Inputs and states that do not fit the module have another key, so that they need not be checked before.
+    """
+    key = _kept_key(owner, inputs, state)
+    if key is None or (kept := PREPARED.of(owner)).has_hooks or (loop := kept.get(key)) is None:
+        return None
+    return _run(loop, [], inputs, state, lengths)
+
+
+def _kept_key(owner: nn.Module, inputs: Tensor, state: State) -> Hashable | None:
+    """Return what a loop that keeps weights depends on; None where none is kept."""
+    if not is_evaluated(owner, inputs) or inputs.dim() != 3 or not 0 < inputs.shape[:2].numel() <= FEW_ROWS:
+        return None
+    forms = (
+        (x.shape[1:], x.shape[:1] == inputs.shape[:1], type(x), x.dtype, x.layout, x.device)
+        for x in state_leaves(state)
+    )
+    return (
+        inputs.shape[1] > 1,
+        inputs.shape[2],
+        inputs.dtype,
+        inputs.layout,
+        inputs.device,
+        kind_of(state),
+        cpu_autocast(),
+        *forms,
+    )
+
+
+def _run(
+    loop: "CompiledLoop", values: Sequence[Tensor], inputs: Tensor, state: State, lengths: Tensor | None
+) -> OutputsAndState:
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
-    outputs, ends = loop.run(values, packing.join(inputs), leaves, packing)
+    outputs, ends = loop.run(values, packing.join(inputs), state_leaves(state), packing)
     return packing.split(outputs), with_leaves(state, ends)
 
 

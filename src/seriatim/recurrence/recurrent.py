@@ -25,7 +25,7 @@ from ..core.lengths import run_by_length
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State, kind_of, map_state, state_leaves
 from .conditions import functional_step, tracing
-from .fast_path import run_sequence, run_step
+from .fast_path import run_kept, run_sequence, run_step
 
 Advance = Callable[[Tensor, State], tuple[Tensor, State]]
 """One step: inputs ``(batch, input_size)`` and state to outputs ``(batch, output_size)`` and the next state."""
@@ -264,6 +264,8 @@ class Recurrent(SequenceLayer):
 
     def forward(self, inputs: Tensor, state: State | None = None, *, lengths: Tensor | None = None) -> OutputsAndState:
         """Run the cell over ``(batch, time, input_size)``; see `SequenceLayer.forward`."""
+        if lengths is None and state is not None and (kept := run_kept(self.cell, inputs, state, None)):
+            return kept
         state, lengths = self.validate_inputs(inputs, state, lengths)
         return unroll(self.cell, inputs, state, lengths, weights=self.dropped_weights() or None)
 

@@ -8,14 +8,14 @@
 #include <cstdint>
 #include <vector>
 
-static const uint64_t P = 0x9E3779B97F4A7C15ull;
+#include "keys.h"
+
 static const uint64_t AT_BEGINNING = 0x2545F4914F6CDD1Dull, AT_END = 0x5851F42D4C957F2Dull;
 enum { SPACE, IN_WORD, ALONE, JOINING };
 
-static inline uint64_t mix(uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
-  return value ^ (value >> 31);
+static void fetch(const float* row, int64_t size) {
+  for (int64_t j = 0; j < size; j += 16) __builtin_prefetch(row + j, 1);
+  __builtin_prefetch(row + size - 1, 1);
 }
 
 struct Slot {  // of an n-gram
@@ -180,6 +180,33 @@ int64_t counts_rows(const Counts* found, const int32_t* columns, const double* s
   return total;
 }
 
+// Writes the logits (texts, labels) of texts as `counts_add` reads them: the values of their features times weights (features,
+// labels), added to a bias. The keys of known n-grams are sorted: those of words, and those of characters after them.
+void bag_logits(const uint32_t* points, const int64_t* ends, const int8_t* classes, const uint64_t* words,
+                const uint64_t* characters, const double* scales, const float* weights, const float* bias, float* logits,
+                int64_t texts, int64_t num_words, int64_t num_characters, int64_t labels, int longest_words,
+                int longest_characters) {
+  Counts found;
+  counts_add(&found, points, ends, texts, classes, longest_words, num_characters ? longest_characters : 0);
+  std::vector<int32_t> columns(found.tables[0].used + found.tables[1].used), offsets(texts + 1);
+  for (int kind = 0; kind < 2; ++kind)
+    for (const Slot& slot : found.tables[kind].slots)
+      if (slot.number >= 0) {
+        const int64_t size = kind ? num_characters : num_words, first = kind ? num_words : 0;
+        const int64_t at = find(kind ? characters : words, size, slot.key);
+        columns[slot.number + (kind ? found.tables[0].used : 0)] = at < size ? first + at : -1;
+        if (at < size) fetch(weights + (first + at) * labels, labels);
+      }
+  std::vector<int32_t> column(counts_rows(&found, columns.data(), scales, num_words, offsets.data(), nullptr, nullptr));
+  std::vector<float> value(column.size());
+  counts_rows(&found, columns.data(), scales, num_words, offsets.data(), column.data(), value.data());
+  for (int64_t t = 0; t < texts; ++t, logits += labels) {
+    std::copy(bias, bias + labels, logits);
+    for (int64_t i = offsets[t]; i < offsets[t + 1]; ++i)
+      for (int64_t j = 0; j < labels; ++j) logits[j] += value[i] * weights[column[i] * labels + j];
+  }
+}
+
 // Solves log p + scale * p = c - m for each p, where m makes their sum 1; `p` holds a first guess.
 static void solve(const float* c, float scale, int64_t k, float* p) {
   float largest = -INFINITY, sum = 0;
@@ -203,11 +230,6 @@ static void solve(const float* c, float scale, int64_t k, float* p) {
   sum = 0;
   for (int64_t j = 0; j < k; ++j) sum += p[j];
   for (int64_t j = 0; j < k; ++j) p[j] /= sum;
-}
-
-static void fetch(const float* row, int64_t size) {
-  for (int64_t j = 0; j < size; j += 16) __builtin_prefetch(row + j, 1);
-  __builtin_prefetch(row + size - 1, 1);
 }
 
 // One pass of dual coordinate ascent: `duals` (texts, labels) are probabilities q, and the weights are kept at

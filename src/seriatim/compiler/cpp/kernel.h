@@ -351,3 +351,16 @@ static void product(count_t rows, const real* a, count_t a_row, const P* packed,
     full ? tiles<TILE_ROWS, 1, ADD>(rows, a, a_row, packed, c, c_row, depth, false)
          : partial<1, ADD>(rows, a, a_row, packed, c, c_row, depth, columns);
 }
+
+// results (count x width) = rows (count x depth) times a matrix with strides, which is packed first unless it is already
+extern "C" void multiply(const real* rows, const real* matrix, packed_t* packed, real* results, count_t count,
+                         count_t depth, count_t width, count_t row, count_t column, int threads, int is_packed) {
+  #pragma omp parallel num_threads(threads)
+  {
+    const Thread thread;
+    const count_t first = thread.first(width), last = thread.last(width);
+    const bool far = depth * width * count_t(sizeof(packed_t)) > SECOND_CACHE * thread.count;
+    if (!is_packed) pack(matrix, row, column, depth, first, last, packed + first * depth);
+    product<false>(count, rows, depth, packed + first * depth, results + first, width, depth, last - first, far);
+  }
+}

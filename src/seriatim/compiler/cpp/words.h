@@ -3,7 +3,9 @@
 // Words are ids of characters (words, longest) with their lengths. A word has the bits that it has alone.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <vector>
 
 // Adds the rows of a table (rows, size) at the hashes of the features of each word, in the order of `WordFeatures`:
 // prefixes, suffixes, shape, lower case, as far as `kinds` has their bits; by id of a character, its lower case and class.
@@ -32,5 +34,37 @@ extern "C" void sum_features(const int64_t* ids, const int64_t* lengths, int64_t
     }
     if (kinds & 4) add(shape);
     if (kinds & 8) add(whole);
+  }
+}
+
+typedef float Sixteen __attribute__((vector_size(64), aligned(4)));
+
+// The largest response of each filter in each word, before the tanh; weights are (filters, width * size), rows of the table
+// of characters have `size` numbers, and `width` is odd.
+extern "C" void convolve(const int64_t* ids, const int64_t* lengths, const float* table, const float* weights,
+                         const float* bias, float* responses, int64_t words, int64_t longest, int64_t size, int64_t width,
+                         int64_t filters) {
+  const int64_t depth = width * size, lanes = (filters + 15) / 16 * 16, together = 4;
+  std::vector<float> transposed(depth * lanes), biases(lanes), text((longest + width + together) * size), largest(lanes);
+  std::copy(bias, bias + filters, biases.begin());
+  for (int64_t f = 0; f < filters; ++f)
+    for (int64_t k = 0; k < depth; ++k) transposed[k * lanes + f] = weights[f * depth + k];
+  for (int64_t w = 0; w < words; ++w, ids += longest, responses += filters) {
+    const int64_t n = lengths[w];
+    std::fill(text.begin(), text.end(), 0);
+    std::fill(largest.begin(), largest.end(), -INFINITY);
+    for (int64_t i = 0; i < n; ++i)
+      std::copy_n(table + ids[i] * size, size, text.data() + (width / 2 + i) * size);
+    for (int64_t f = 0; f < lanes; f += 16)
+      for (int64_t i = 0; i < n; i += together) {
+        Sixteen sums[together], &most = *(Sixteen*)(largest.data() + f);
+        for (int64_t j = 0; j < together; ++j) sums[j] = *(Sixteen*)(biases.data() + f);
+        for (int64_t k = 0; k < depth; ++k)
+          for (int64_t j = 0; j < together; ++j)
+            sums[j] += text[(i + j) * size + k] * *(Sixteen*)(transposed.data() + k * lanes + f);
+        for (int64_t j = 0; j < together && i + j < n; ++j)
+          most = (sums[j] > most) | (sums[j] != sums[j]) ? sums[j] : most;  // NaN stays
+      }
+    std::copy_n(largest.data(), filters, responses);
   }
 }
