@@ -16,6 +16,7 @@ from ..core.state import State
 from ..data.batches import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, untagged, write
 from ..data.repairs import Repairs
+from ..data.source_content import name_text
 from ..data.sources import TAGGED_SUFFIXES
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
@@ -51,6 +52,8 @@ from .defaults import BASELINE_WEIGHTS, USUAL_WEIGHT, network_defaults, small_ba
 from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger
 from .task import Evaluator, LabelledReader, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
+
+WORDS_ALONE = "words alone, but the tagger also reads data.features; give a file in columns"
 
 
 class TaggedReader(LabelledReader[TaggedCorpus]):
@@ -167,9 +170,12 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
     ) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
         data, labels = self.config.data, vocabulary.labels
-        return read_untagged(
+        for item in read_untagged(
             sources, file_format=file_format, column=data.column, further=data.further, labels=labels, repairs=repairs
-        )
+        ):
+            if data.further and isinstance(item, str):
+                raise MismatchError(f"{name_text(sources)}: {WORDS_ALONE}")
+            yield item
 
 
 def segments_of(sentence: Sentence, limit: int | None) -> list[Sentence]:
@@ -342,7 +348,7 @@ class TagPredictor(Predictor[TagModel]):
         if isinstance(item, Sentence):
             return
         if self.config.data.features:
-            raise MismatchError(f"{name}: words alone, but the tagger also reads data.features; give a file in columns")
+            raise MismatchError(f"{name}: {WORDS_ALONE}")
         if not isinstance(item, list | tuple):
             check_text(item, name)
             return
