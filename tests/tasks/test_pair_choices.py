@@ -25,6 +25,8 @@ KINDS = {
 INFLECTION = [" ".join(word) + " +V +PST" for word in WORDS], [" ".join(word) + " e d" for word in WORDS]
 PHONES = ["W AO1 K", "T AO1 K", "OW1 P AH0 N", "S T AA1 R T", "JH AH1 M P", "K L AY1 M"]
 
+IPA = ["w ɔː k", "tʰ ɔː k", "əʊ pʰ ə n̩", "s t ɑː tʰ", "dʒ ʌ̃ m p", "k l aɪ m"]
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kind_of_texts_is_recognized(kind: str) -> None:
@@ -84,6 +86,7 @@ def test_tokens_are_shared_as_often_as_they_occur() -> None:
 CHOICES = {
     "inflection": (*INFLECTION, ("word", None, True, True, True, True, 0.5, 0.0)),
     "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, True, 0.0, 0.0)),
+    "phonetic alphabet": (WORDS, IPA, ("char", None, False, False, True, True, 0.0, 0.1)),
     "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, True, 0.0, 0.0)),
     "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, False, 0.0, 0.1)),
     "another alphabet": (

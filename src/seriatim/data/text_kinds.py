@@ -17,6 +17,8 @@ BRIEF = 24.0
 """Largest mean length, in characters, of items that are words although there are spaces in them."""
 RARE, RARELY, RARER = 5, 0.01, 4
 """A letter that occurs less often is rare; parts are read if this share of letters is rare, and so many times fewer."""
+MARKS, MARKED = {"Mn", "Lm", "Sk"}, 0.05
+"""Unicode's categories of marks, and the share of symbols with marks from which on all are read by characters."""
 
 
 class SubwordMarks(NamedTuple):
@@ -83,6 +85,16 @@ def parts_generalise(texts: Sequence[str]) -> bool:
         parts.update(dict.fromkeys(unicodedata.normalize("NFD", letter), count))
     rare, rarer = (sum(n for n in each.values() if n < RARE) / max(1, each.total()) for each in (counts, parts))
     return rare >= max(RARELY, rarer * RARER) and all(unicodedata.is_normalized("NFC", text) for text in texts)
+
+
+def has_marks(texts: Iterable[str]) -> bool:
+    """Return whether symbols of some texts are letters with marks, as in the phonetic alphabet: `tʰ`, `sʲ`, `ɑː`, `ẽ`.
+
+    What two symbols have in common is then seen in their characters.
+    """
+    counts = Counter(symbol for text in texts for symbol in text.split())
+    marked = sum(n for symbol, n in counts.items() if MARKS & set(map(unicodedata.category, symbol[1:])))
+    return marked >= MARKED * max(1, counts.total())
 
 
 def shared_fraction(sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> float:

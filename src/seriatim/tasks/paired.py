@@ -18,7 +18,7 @@ from ..data.repairs import DataWarning, Repairs
 from ..data.sources import PAIRED_SUFFIXES
 from ..data.spellings import note_different_sides
 from ..data.text import Source
-from ..data.text_kinds import MANY, Kind, kind_of, parts_generalise, shared_fraction
+from ..data.text_kinds import MANY, Kind, has_marks, kind_of, parts_generalise, shared_fraction
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary, fit_tokenizer
 from ..models.copying import copied_tokens
@@ -226,8 +226,9 @@ SAME_SYMBOLS = 0.9
 it is the share of all characters of the targets."""
 MOSTLY = 0.6
 """Share of the target tokens that must occur in their own source, so that a pair with other tokens stays right."""
-EPOCHS = (10, 80)
-"""Bounds of the number of epochs; 1,000 pairs are read 80 times, 10,000 pairs 40 times."""
+EPOCHS = {False: (10, 80), True: (6, 45)}
+"""Bounds of the number of epochs, by whether the targets are symbols with marks; 1,000 pairs are read most often, and
+10,000 pairs half as often."""
 DROPOUT = ((5_000, 0.5), (20_000, 0.4), (100_000, 0.3))
 LEAST_DROPOUT = {True: 0.2, False: 0.3}
 BATCH_SIZES = {True: ((3_000, 16), (10_000, 32)), False: ((3_000, 16), (50_000, 32))}
@@ -239,7 +240,7 @@ a few hundred steps."""
 COPIED = 0.3
 """Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
 SMOOTHING, SMOOTHED_PAIRS = 0.1, 50_000
-"""Label smoothing if the targets are running text, or if there are so many pairs or more."""
+"""Label smoothing if the targets are running text or symbols with marks, or if there are so many pairs or more."""
 TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
 """Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
 TRANSFORMER: JsonObject = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
@@ -272,9 +273,10 @@ def choose(
     sources, targets = sources[::step], targets[::step]
 
     # A kind that is given for the sources holds for the targets, too, unless they have their own.
-    of_targets = kind_of(targets)
-    chosen = target_kind or kind or KINDS[of_targets]
-    kind = kind or KINDS[kind_of(sources)]
+    of_targets, of_sources = kind_of(targets), kind_of(sources)
+    is_composed = of_targets == "symbols" and has_marks(targets)
+    chosen = target_kind or kind or ("char" if is_composed else KINDS[of_targets])
+    kind = kind or KINDS[of_sources]
 
     # Copying is worthwhile if many targets repeat tokens of their own source. One vocabulary is worthwhile if both
     # sides are written with the same symbols, wherever they occur; subwords are not known yet, so their characters
@@ -282,7 +284,8 @@ def choose(
     left, right = ([split(kind)(text) for text in texts] for kind, texts in ((kind, sources), (chosen, targets)))
     copied = shared_fraction(left, right)
     known, written = ({token for text in side for token in text} for side in (left, right))
-    has_same = chosen == kind and len(known & written) >= SAME_SYMBOLS * len(written)
+    is_alike = chosen == kind and of_sources == of_targets
+    has_same = is_alike and len(known & written) >= SAME_SYMBOLS * len(written)
     if chosen == kind == "bpe":
         has_same = known_fraction(sources, targets) >= SAME_SYMBOLS
     return PairChoices(
@@ -293,7 +296,7 @@ def choose(
         location=of_targets != "text",
         aligned=of_targets != "text" and len(written) <= MANY,
         hallucination=hallucination_rate(count) if copied >= MOSTLY and of_targets != "text" else 0.0,
-        label_smoothing=SMOOTHING if of_targets == "text" or count >= SMOOTHED_PAIRS else 0.0,
+        label_smoothing=SMOOTHING if of_targets == "text" or is_composed or count >= SMOOTHED_PAIRS else 0.0,
     )
 
 
@@ -328,13 +331,17 @@ def hallucination_rate(pairs: int) -> float:
     return next((rate for most, rate in ((2_000, 0.5), (5_000, 0.25)) if pairs <= most), 0.0)
 
 
-def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budget: bool) -> JsonObject:
+def data_dependent_defaults(
+    pairs: int, *, is_text: bool, is_composed: bool = False, rate: float, has_budget: bool
+) -> JsonObject:
     """Return defaults for a training on so many pairs, by dotted name.
 
-    ``rate`` is the usual learning rate of the layer, and ``has_budget`` says whether the user chose a budget. Little
-    data is read more often and in smaller batches, with more dropout. Without a given budget, the learning rate falls
-    to the end of a number of epochs, or of minutes if these end first.
+    ``is_text`` and ``is_composed`` say whether the targets are running text, or symbols with marks. ``rate`` is the
+    usual learning rate of the layer, and ``has_budget`` says whether the user chose a budget. Little data is read more
+    often and in smaller batches, with more dropout. Without a given budget, the learning rate falls to the end of a
+    number of epochs, or of minutes if these end first.
     """
+    least, most = EPOCHS[is_composed]
     fields: JsonObject = {
         "model.dropout": next((value for limit, value in DROPOUT if pairs <= limit), LEAST_DROPOUT[is_text]),
         "training.batch_size": next((size for limit, size in BATCH_SIZES[is_text] if pairs <= limit), 64),
@@ -343,7 +350,7 @@ def data_dependent_defaults(pairs: int, *, is_text: bool, rate: float, has_budge
         return fields
     return {
         **fields,
-        "training.epochs": max(EPOCHS[0], min(EPOCHS[1], round(EPOCHS[1] * (1000 / max(pairs, 1)) ** 0.3))),
+        "training.epochs": max(least, min(most, round(most * (1000 / max(pairs, 1)) ** 0.3))),
         "training.minutes": 20.0 if pairs <= 20_000 and not is_text else 90.0,
         "training.learning_rate": rate if is_text else min(rate, LEARNING_RATE),
         "training.average": 0.998,

@@ -12,7 +12,7 @@ from ..core.json_object import JsonObject
 from ..core.state import State
 from ..data.batches import Buckets
 from ..data.pairs import PairBatch, Pairs, encode_side
-from ..data.text_kinds import kind_of
+from ..data.text_kinds import has_marks, kind_of
 from ..data.vocabulary import Vocabulary
 from ..decoding.ensemble import EncoderDecoders
 from ..evaluation.intervals import Measure, Measurement, mean
@@ -96,10 +96,12 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
 
 
 def data_defaults(config: Config, train: Pairs) -> JsonObject:
-    """Return defaults for this number of pairs; see `paired.data_dependent_defaults`."""
-    is_text, given = kind_of(train.targets) == "text", has_budget(config.training)
-    rate = default_rate(config, LEARNING_RATE)
-    return data_dependent_defaults(len(train.sources), is_text=is_text, rate=rate, has_budget=given)
+    """Return defaults for these pairs; see `paired.data_dependent_defaults`."""
+    kind, rate, given = kind_of(train.targets), default_rate(config, LEARNING_RATE), has_budget(config.training)
+    is_composed = kind == "symbols" and has_marks(train.targets)
+    return data_dependent_defaults(
+        len(train.sources), is_text=kind == "text", is_composed=is_composed, rate=rate, has_budget=given
+    )
 
 
 # The parts of the task
