@@ -98,6 +98,7 @@ class FeatureTagger(TagModel):
     """
 
     crf: CRF
+    reads_characters = False  # the words are read as they are written
 
     def __init__(
         self, table: AttributeTable, weights: Tensor, pairs: AttributeTable, pair_weights: Tensor, crf: CRF

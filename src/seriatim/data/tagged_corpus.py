@@ -152,8 +152,7 @@ class TaggedCorpus:
         self.tags = np.array(tags, dtype=np.int32) if labelled else None
         self.spelled, words = list(spellings), [word for word, *_ in spellings]
         self.words = word_ids(words, vocabulary.tokenizer)[self.forms]
-        characters, columns = vocabulary.tokenizers.get("characters"), vocabulary.tokenizers.get("columns")
-        self._characters = encode_characters(words, characters) if characters else None
+        columns = vocabulary.tokenizers.get("columns")
         self._columns: np.ndarray | None = None
         if columns:
             values = [value for _, *further in spellings for value in _numbered(further)]
@@ -162,6 +161,12 @@ class TaggedCorpus:
                 problem = f"the tagger also reads {count} of the other columns"
                 raise MismatchError(f"data.features: {problem}; give `evaluate` or `predict` a file in columns")
             self._columns = word_ids(values, columns).reshape(len(words), count)
+
+    @functools.cached_property
+    def _characters(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The characters of the distinct words, and their numbers; None if the vocabulary has none."""
+        tokenizer = self.vocabulary.tokenizers.get("characters")
+        return encode_characters([word for word, *_ in self.spelled], tokenizer) if tokenizer else None
 
     @functools.cached_property
     def key(self) -> str:
@@ -197,7 +202,7 @@ class TaggedCorpus:
             names[word] = tag
         return [names[i : i + n] for i, n in zip(self._starts.tolist(), self.lengths.tolist(), strict=True)]
 
-    def batch(self, rows: np.ndarray, once: np.ndarray | None = None) -> TaggedBatch:
+    def batch(self, rows: np.ndarray, once: np.ndarray | None = None, *, with_characters: bool = True) -> TaggedBatch:
         """Return the sentences ``rows``, padded on the right; ``once`` is the result of `seen_once`."""
         lengths = self.lengths[rows]
         position = np.arange(int(lengths.max(initial=0)))
@@ -212,7 +217,7 @@ class TaggedCorpus:
             _padded(valid, words, END),
             torch.from_numpy(lengths),
             rows,
-            self._spellings(valid, at),
+            self._spellings(valid, at) if with_characters else None,
             None if tags is None else _padded(valid, tags, NO_TAG),
             None if once is None else _padded(valid, once[words], False),
             _padded(valid, self.forms[at], 0).numpy(),

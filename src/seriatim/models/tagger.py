@@ -17,6 +17,7 @@ and J. Zidek, "Combining probability distributions: a critique and an annotated 
 fields", ACL 2005.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
@@ -78,6 +79,9 @@ def refuse_contradictions(config: Config, options: Options) -> None:
 
 class TagModel(nn.Module):
     """A model that scores tags ``(batch, time, num_tags)``; without a ``crf`` they are independent of each other."""
+
+    reads_characters = True
+    """Whether batches need the ids of the characters of words."""
 
     def __init__(self, crf: CRF | None) -> None:
         super().__init__()
@@ -289,7 +293,8 @@ def tag_corpus(
 
 def scored_batches(model: TagModel, corpus: TaggedCorpus) -> Iterator[tuple[TaggedBatch, Tensor]]:
     """Yield batches of the sentences with the scores of their tags ``(batch, time, tags)``, without gradients."""
-    batches = Buckets(corpus.lengths, TOGETHER, corpus.batch, max_tokens=TOKENS_TOGETHER)
+    make = functools.partial(corpus.batch, with_characters=model.reads_characters)
+    batches = Buckets(corpus.lengths, TOGETHER, make, max_tokens=TOKENS_TOGETHER)
     device = next(model.parameters()).device
     for batch in batches.read(batches.in_order() if len(corpus.lengths) else []):
         batch = batch.to(device)
