@@ -352,8 +352,8 @@ def data_dependent_defaults(
         **fields,
         "training.epochs": max(least, min(most, round(most * (1000 / max(pairs, 1)) ** 0.3))),
         "training.minutes": 20.0 if pairs <= 20_000 and not is_text else 90.0,
-        "training.learning_rate": rate if is_text else min(rate, LEARNING_RATE),
-        "training.average": 0.998,
+        "training.learning_rate": rate if is_text or is_composed else min(rate, LEARNING_RATE),
+        "training.average": 0.0 if is_composed else 0.998,
     }
 
 
