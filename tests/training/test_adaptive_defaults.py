@@ -117,12 +117,17 @@ def test_patience_counts_validations_without_a_new_best_value() -> None:
 
 
 def test_of_validations_with_the_best_metric_the_one_with_the_lowest_loss_is_kept() -> None:
-    """Early stopping is not delayed by them."""
+    """Early stopping waits until neither the metric nor the loss has had a new best value so often."""
     config, progress = Training(patience=2, minutes=1), Progress()
-    records = ((0.5, 1.0, True), (0.8, 0.9, True), (0.8, 0.7, True), (0.8, 0.8, False))
+    records = ((0.5, 1.0, True), (0.8, 0.9, True), (0.7, 0.95, False), (0.8, 0.7, True), (0.8, 0.8, False))
     for accuracy, loss, kept in records:
         assert progress.record_validation(accuracy, loss, config, more_is_better=True) == kept
     assert (progress.best_valid, progress.loss_of_best) == (0.8, 0.7)
+    assert not progress.ended(config, 10)
+    progress.record_validation(0.7, 0.6, config, more_is_better=True)
+    assert progress.failures == 0
+    for _ in range(2):
+        progress.record_validation(0.8, 0.9, config, more_is_better=True)
     assert progress.ended(config, 10)
 
 

@@ -53,8 +53,6 @@ from .names import TASK_SUMMARIES
 from .tag_explainer import explain_tagger
 from .task import Evaluator, LabelledReader, ModelBuilder, Objective, Predictor, Task, TaskKind, evaluating
 
-WORDS_ALONE = "words alone, but the tagger also reads data.features; give a file in columns"
-
 
 class TaggedReader(LabelledReader[TaggedCorpus]):
     """Reads sentences with tags.
@@ -174,7 +172,8 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
             sources, file_format=file_format, column=data.column, further=data.further, labels=labels, repairs=repairs
         ):
             if data.further and isinstance(item, str):
-                raise MismatchError(f"{name_text(sources)}: {WORDS_ALONE}")
+                name = name_text(sources)
+                raise MismatchError(f"{name}: has words alone, the tagger also reads data.features; give it in columns")
             yield item
 
 
@@ -348,7 +347,7 @@ class TagPredictor(Predictor[TagModel]):
         if isinstance(item, Sentence):
             return
         if self.config.data.features:
-            raise MismatchError(f"{name}: {WORDS_ALONE}")
+            raise MismatchError(f"{name}: words alone, but the tagger also reads data.features; give a file in columns")
         if not isinstance(item, list | tuple):
             check_text(item, name)
             return
