@@ -13,25 +13,14 @@ itself: M. Iyyer et al., "Deep unordered composition rivals syntactic methods fo
 """
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from ..config import Rate, Section
 from ..core.lengths import valid_mask
 from .cross_entropy import summed_loss
 
 FIRST, MOST = 2, 4096
 """The first id that is a word, after the end and the unknown word; and how many words are predicted, from the most
 frequent one on. All other hidden words only regularize."""
-
-
-class HiddenWordOptions(Section):
-    """Options of the auxiliary task."""
-
-    hidden_words: Rate | None = None
-    """Rate at which a position is hidden from the layer in training, by default 0.15."""
-    word_prediction: float = Field(default=0.1, ge=0)
-    """Weight λ of predicting the hidden words, beside the task's own loss."""
 
 
 class HiddenWords(nn.Module):

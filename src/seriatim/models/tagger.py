@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..config import Config, Rate
+from ..config import Config, NonNegative, Rate
 from ..core.contract import SequenceLayer
 from ..core.errors import ConflictError, NotSupportedError, RangeError
 from ..core.lengths import valid_mask
@@ -38,7 +38,7 @@ from ..layers.pointwise import make_dropout
 from .base_models import NeuralModel, drop_words, layer_from_config, refuse_memory
 from .characters import CharacterModel, WordOptions, build_reader, require_words
 from .crf import CRF, bio_transitions
-from .hidden_words import HiddenWordOptions, HiddenWords
+from .hidden_words import HiddenWords
 from .probabilities import check_finite
 
 TOGETHER, TOKENS_TOGETHER = 256, 8192
@@ -49,7 +49,7 @@ COLUMN_SIZE = 32
 """Width of the embedding of each further column."""
 
 
-class Options(WordOptions, HiddenWordOptions):
+class Options(WordOptions):
     """Options of a tagger, beside those of its layer."""
 
     output: Literal["softmax", "crf"] | None = None
@@ -57,6 +57,10 @@ class Options(WordOptions, HiddenWordOptions):
     the tags mark chunks."""
     word_dropout: Rate = 0.5
     """Rate at which a word that occurs once in the training data is replaced by the unknown word in training."""
+    hidden_words: Rate | None = None
+    """Rate at which a position is hidden from the layer in training, by default 0.15."""
+    word_prediction: NonNegative = 0.1
+    """Weight of predicting the hidden words, beside the loss of the tags."""
     vectors: Annotated[str, Field(min_length=1)] | None = None
     """A word2vec or GloVe file in text format with the initial embeddings, as wide as `model.embedding_size`."""
     scheme: Literal["bio", "iob1"] = "bio"
