@@ -117,7 +117,7 @@ def column_names(options: argparse.Namespace) -> tuple[str, str]:
 def evaluate_pairs(options: argparse.Namespace) -> None:
     """Print how often each run finds the good sentence of a pair more probable, and the difference between two runs."""
     from ..data.sources import find_sources
-    from ..evaluation.intervals import Metric, paired, written
+    from ..evaluation.intervals import Metric, written
     from ..evaluation.minimal_pairs import PairScores, read_pairs, score_pairs
     from .conclusions import Difference
     from .console import print_differences, show, table_of
@@ -157,9 +157,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
 
     # Two runs: the differences are paired, as both judge the same sentences.
     measures, others = first.measures(), second.measures()
-    differences = {
-        name: paired(each.statistics, others[name].statistics, each.compute) for name, each in measures.items()
-    }
+    differences = {name: each.paired_with(others[name]) for name, each in measures.items()}
     if options.json:
         rows = {name: difference._asdict() for name, difference in differences.items()}
         print(to_json({"first": first.metrics(), "second": second.metrics(), "differences": rows}))
@@ -167,7 +165,7 @@ def evaluate_pairs(options: argparse.Namespace) -> None:
     names, accuracy = column_names(options), Metric("accuracy", "accuracy", 3, more_is_better=True)
     lines = []
     for name in [*list(measures)[1:], "accuracy"]:
-        values = [written(float(each[name].compute(each[name].statistics.sum(0))), 3) for each in (measures, others)]
+        values = [written(each[name].value, 3) for each in (measures, others)]
         difference = Difference(*names, accuracy, differences[name])
         lines.append(("all" if name == "accuracy" else name, values[0], values[1], difference))
     print_differences("phenomenon", lines, lines[-1][-1])

@@ -21,7 +21,7 @@ they compute the same with PyTorch's operators.
         ``window`` entries (0: all): ``(batch, heads, size)``
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
@@ -67,19 +67,11 @@ def _like(first: Tensor, *others: object) -> Tensor:
     return torch.zeros_like(first, memory_format=torch.contiguous_format)
 
 
-def _like_second(first: Tensor, second: Tensor, *others: object) -> Tensor:
-    return _like(second)
-
-
-def _like_values(queries: Tensor, values: Tensor, *others: object) -> Tensor:
-    return queries.new_zeros(len(queries), values.shape[2])
-
-
-def _shaped(like: Tensor, shape: Sequence[int], *others: object) -> Tensor:
-    return like.new_zeros(shape)
-
-
-SHAPES = {"dropout_mask": _shaped, "sinusoids": _like_second, "attend_to_rows": _like_values}
+SHAPES: dict[str, Callable[..., Tensor]] = {
+    "dropout_mask": lambda like, shape, p: like.new_zeros(shape),
+    "sinusoids": lambda positions, like, base: _like(like),
+    "attend_to_rows": lambda queries, values, *others: queries.new_zeros(len(queries), values.shape[2]),
+}
 
 _library = torch.library.Library("seriatim", "DEF")  # type: ignore[no-untyped-call]
 for _name, _signature in OPERATORS.items():

@@ -87,15 +87,11 @@ class LabelSpellings:
         """Return the label for which a spelling stands: the most similar one, and itself if there are several."""
         if label not in self._known:
             alike = self._alike.get(folded(label), [])
-            differing = [_differing(canonical(label), canonical(other)) for other in alike]
+            pairs = [zip_longest(canonical(label), canonical(other)) for other in alike]
+            differing = [sum(a != b for a, b in pair) for pair in pairs]
             nearest = [other for other, count in zip(alike, differing, strict=True) if count == min(differing)]
             self._known[label] = nearest[0] if len(nearest) == 1 else label
         return self._known[label]
-
-
-def _differing(first: str, second: str) -> int:
-    """Return in how many characters two spellings differ."""
-    return sum(a != b for a, b in zip_longest(first, second))
 
 
 # Normal forms of texts

@@ -467,7 +467,8 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
     for number, line in numbered_lines(source, repairs):
         where = f"{source.name}:{number}"
         if not line.strip():
-            add_blank_line(repairs, source.name, number)
+            problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
+            repairs.add("blank lines", source.name, number, problem=problem, reading="left out", remedy=remedy)
             continue
 
         # Python would take the last of two fields with one name, and nobody would know of the first.
@@ -485,12 +486,6 @@ def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tup
                 if isinstance(value, str):
                     record[name] = plain_text(value, source.name, number, repairs)
         yield number, record
-
-
-def add_blank_line(repairs: Repairs, file: str, number: int, count: int = 1) -> None:
-    """Record a blank line of a JSONL file, or the first of several."""
-    problem, remedy = "an empty line", "every line of JSONL holds one object, delete it"
-    repairs.add("blank lines", file, number, problem=problem, reading="left out", remedy=remedy, count=count)
 
 
 def object_fields(line: str) -> list[str]:

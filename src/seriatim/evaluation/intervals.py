@@ -42,6 +42,15 @@ class Measure(NamedTuple):
     statistics: np.ndarray
     compute: Compute
 
+    @property
+    def value(self) -> float:
+        """The metric of all items."""
+        return float(self.compute(self.statistics.sum(0)))
+
+    def paired_with(self, other: "Measure") -> "Paired":
+        """Compare the metric with that of another system on the same items; see `paired`."""
+        return paired(self.statistics, other.statistics, self.compute)
+
 
 class Measurement(NamedTuple):
     """The metrics of a model on some data, and what every item adds to each, by which models are compared."""

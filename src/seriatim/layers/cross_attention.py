@@ -83,7 +83,10 @@ class CrossAttention(MemoryLayer):
             return inputs.new_zeros(*inputs.shape[:2], self.output_size), state
         queries = self.q_proj(inputs).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
         if tracing_step():
-            attended = self.traced_attention(queries.squeeze(2), entries, memory_lengths).unsqueeze(2)
+            if not isinstance(self.score, Dot):
+                raise NotTraceableError("attention is compiled if its scores are dot products")
+            of_rows = queries.squeeze(2), entries, memory_lengths, self.score.scale
+            attended = torch.ops.seriatim.attend_to_memory(*of_rows).unsqueeze(2)  # see `seriatim.core.step_operators`
         else:
             attended = self.attend(queries, entries, memory_lengths) if entries.shape[2] else torch.zeros_like(queries)
         return zero_padding(self.o_proj(attended.transpose(1, 2).flatten(2)), lengths), state
@@ -91,13 +94,6 @@ class CrossAttention(MemoryLayer):
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: of the inputs only the present one is seen."""
         return direct_paths(distance, 0)
-
-    def traced_attention(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
-        """Return what the compiler records for one step; see `seriatim.core.step_operators`."""
-        if not isinstance(self.score, Dot):
-            raise NotTraceableError("attention is compiled if its scores are dot products")
-        attended = torch.ops.seriatim.attend_to_memory(queries, entries, memory_lengths, self.score.scale)
-        return cast(Tensor, attended)
 
     def attend(self, queries: Tensor, entries: Tensor, memory_lengths: Tensor) -> Tensor:
         """Return the attention of queries ``(B, H, T, D)`` to the memory; it is zero where a row has no memory."""

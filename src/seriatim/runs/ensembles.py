@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import DuplicateError, InputError, MismatchError, RangeError, RequiredError, data_name, shown
 from ..core.json_object import JsonObject
 from ..data.sources import check_named_by_run
-from ..evaluation.intervals import Paired, paired
+from ..evaluation.intervals import Paired
 from ..evaluation.perplexity import each_loss
 from ..evaluation.word_surprisal import By
 from ..models.base_models import TextModel
@@ -123,7 +123,7 @@ def compare(
             f"{second.path}: its tokens differ from those of {first.path}, and values per token cannot be compared; "
             "train both with one tokenizer, or compare bits_per_byte"
         )
-    return {name: paired(measures[name].statistics, others[name].statistics, measures[name].compute) for name in names}
+    return {name: measures[name].paired_with(others[name]) for name in names}
 
 
 def cost_of_rounding(
@@ -136,10 +136,7 @@ def cost_of_rounding(
     full = load(run.path, device=str(run.device), allow_code="changed")  # which has been allowed for `run`
     test = run.task.reader.read(data_name(data), "test", run.vocabulary, file_format=file_format)
     after, before = (run.task.evaluator.measure(model, test, **settings) for model in (run.answering, full.answering))
-    differences = {
-        name: paired(measure.statistics, before.measures[name].statistics, measure.compute)
-        for name, measure in after.measures.items()
-    }
+    differences = {name: measure.paired_with(before.measures[name]) for name, measure in after.measures.items()}
     if "bits_per_byte" in metrics and 0 < metrics["loss"] < math.inf:
         bits = metrics["bits_per_byte"] / metrics["loss"]  # of the same bytes, so that the interval is in proportion
         loss = differences["loss"]

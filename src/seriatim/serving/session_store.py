@@ -123,7 +123,10 @@ class SessionStore:
         """
         self.remove_old()
         if name not in self._sessions:
-            self._make_room()
+            if len(self._sessions) >= self.limits.max_sessions:
+                if (oldest := self._oldest()) is None:
+                    raise HttpError(429, "session: all sessions are in use; try again", headers={"Retry-After": "1"})
+                del self._sessions[oldest]
             tokenizer = self.run.tokenizer
             seen = torch.zeros(tokenizer.vocabulary_size, dtype=torch.bool)
             self._sessions[name] = Session(name, tokenizer.begin, seen)
@@ -138,23 +141,13 @@ class SessionStore:
             self._sessions.pop(session.name, None)
         elif session.name in self._sessions:
             self._sessions.move_to_end(session.name)
-        self._limit_bytes()
+        total = self.bytes
+        while total > self.limits.session_bytes and (oldest := self._oldest()) is not None:
+            total -= self._sessions.pop(oldest).state_bytes
 
     def remove(self, name: str) -> None:
         """Remove a session; raise HttpError if there is none, or if it is in use."""
         del self._sessions[self.find(name, must_be_free=True).name]
-
-    def _make_room(self) -> None:
-        if len(self._sessions) < self.limits.max_sessions:
-            return
-        if (oldest := self._oldest()) is None:
-            raise HttpError(429, "session: all sessions are in use; try again", headers={"Retry-After": "1"})
-        del self._sessions[oldest]
-
-    def _limit_bytes(self) -> None:
-        total = self.bytes
-        while total > self.limits.session_bytes and (oldest := self._oldest()) is not None:
-            total -= self._sessions.pop(oldest).state_bytes
 
     def _oldest(self) -> str | None:
         return next((name for name, session in self._sessions.items() if not session.is_busy), None)

@@ -54,20 +54,16 @@ class Options(Section):
 class BagBuilder(FittedBuilder):
     """Opens bags of n-grams, whose weights are written when they are fitted."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.options = read_options(Options, config)
-
     def open(self, tensors: Mapping[str, Tensor], vocabulary: Vocabulary) -> Bag:
         """Read the n-grams and their weights."""
-        characters = self.options.character_ngrams
-        longest = (self.options.word_ngrams, CHARACTERS if characters is None else characters)
-        return Bag.from_tensors(tensors, longest, len(vocabulary.labels))
+        options = read_options(Options, self.config)
+        characters = CHARACTERS if options.character_ngrams is None else options.character_ngrams
+        return Bag.from_tensors(tensors, (options.word_ngrams, characters), len(vocabulary.labels))
 
     def card_rows(self, model: nn.Module, summary: JsonObject) -> list[tuple[str, str]]:
         """Return the number of n-grams, the regularization and the training; there is no optimizer."""
         assert isinstance(model, Bag)
-        options, table = self.options, model.table
+        options, table = read_options(Options, self.config), model.table
         characters = table.longest[1] if len(table.characters) else 0
         longest = f"{options.word_ngrams} words, {characters} characters"
         strength = options.strength or 5 * len(model.bias) ** 0.5

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..core.json_object import JsonObject
 from ..data.vocabulary import Vocabulary
-from ..evaluation.intervals import Measure, Measurement, Metric, Paired, is_significant, paired
+from ..evaluation.intervals import Measurement, Metric, Paired, is_significant
 from . import FITTED
 from .task import Task
 
@@ -92,15 +92,12 @@ def _compare(run: Measured, first: Measurement, second: Measurement) -> tuple[Me
         if metric.key in first.measures and metric.key in second.measures
     ]
 
-    def value(measure: Measure) -> float:
-        return float(measure.compute(measure.statistics.sum(0)))
-
-    differing = (pair for pair in pairs if value(pair[1]) != value(pair[2]))
+    differing = (pair for pair in pairs if pair[1].value != pair[2].value)
     chosen = next(differing, next(iter(pairs), None))
     if chosen is None:
         return None
     metric, one, other = chosen
-    return metric, paired(one.statistics, other.statistics, one.compute)
+    return metric, one.paired_with(other)
 
 
 def main_metric(task: Task, vocabulary: Vocabulary | None = None) -> Metric:

@@ -201,8 +201,6 @@ class TextObjective(Objective[Corpus, Batch, LanguageModel, Options]):
 
     def __init__(self, config: Config, evaluator: Evaluator[Corpus], items_name: str, options: Options) -> None:
         super().__init__(config, evaluator, items_name, options)
-        # Some steps read the model's own predictions, which are known one step later.
-        self.by_steps = bool(self.options.scheduled_sampling)
         self.batch_size = config.training.batch_size or BATCH_SIZE
         self.sampler: TokenSampler | None = None
 

@@ -38,7 +38,7 @@ from .defaults import default_rate, has_budget, seeing_everything, split_options
 from .explainer import ExplainedModel, Explainer
 from .names import TASK_SUMMARIES
 from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
-from .task import Evaluator, ModelBuilder, Objective, Predictor, Reader, Task, TaskKind
+from .task import ModelBuilder, Objective, Predictor, Reader, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
 LEARNING_RATE = 1e-2
@@ -127,11 +127,6 @@ class TranslatorBuilder(ModelBuilder[Translator]):
 
 class TranslationObjective(Objective[Pairs, PairBatch, Translator, Options]):
     """Teacher forcing, scheduled sampling, or a sum over alignments (CTC)."""
-
-    def __init__(self, config: Config, evaluator: Evaluator[Pairs], items_name: str, options: Options) -> None:
-        super().__init__(config, evaluator, items_name, options)
-        # Some steps read the model's own predictions, which are known one step later.
-        self.by_steps = bool(self.options.scheduled_sampling)
 
     def batches(self, data: Pairs) -> Buckets[PairBatch]:
         """Return batches of pairs of similar length."""

@@ -30,6 +30,7 @@ from ..data.text import Source, read_chunks, read_items
 from ..data.tokenizers import Tokenizer
 from ..data.vocabulary import Vocabulary
 from ..evaluation.intervals import Measurement, Metric, MetricsTable
+from ..models.scheduled_sampling import ScheduledSampling
 from ..processes.ranks import RankShard
 from ..storage.weights import load_weights, no_larger_than
 from .data_files import DataFiles, explain_equal_rows, usual_fraction
@@ -336,13 +337,16 @@ class Evaluator(ABC, Generic[Data]):
 class Objective(ABC, Generic[Data, Batch, Model, Options]):
     """What a model is trained for, step by step; the training loop knows nothing else of a task."""
 
-    by_steps: bool = False  # whether training calls the layer once for each step of a sequence, instead of once for all
-
     options: Options
     """The options of the task, if it has any."""
 
     def __init__(self, config: Config, evaluator: Evaluator[Data], items_name: str, options: Any = None) -> None:
         self.config, self.evaluator, self.items_name, self.options = config, evaluator, items_name, options
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether training calls the layer once for each step: some read the model's own predictions, known later."""
+        return isinstance(self.options, ScheduledSampling) and bool(self.options.scheduled_sampling)
 
     @abstractmethod
     def batches(self, data: Data) -> TaskBatches[Batch]:

@@ -69,7 +69,7 @@ class TranslatedData(LabelledData):
         answers = [answer["text"] for answer in self.answers(sources)]
         measures = measure_translations(answers, targets).measures
         exact, chrf = measures["exact_match"].statistics[:, 0] > 0, measures["chrf"]
-        scores, total = chrf.compute(chrf.statistics), float(chrf.compute(chrf.statistics.sum(0)))
+        scores, total = chrf.compute(chrf.statistics), chrf.value
         answered = [
             AnsweredItem(source, " or ".join(truths), [answer], [float(score)], [bool(right)])
             for source, truths, answer, score, right in zip(sources, targets, answers, scores, exact, strict=True)

@@ -125,18 +125,14 @@ class NgramWindows:
             level = Level(self, n)
             if n < order:
                 self.store(level)
-            else:
-                self.free_stored()
+            else:  # nothing that `store` stored is needed any more
+                self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
             yield level
 
     def first_words(self, block: Block) -> np.ndarray:
         """Return the first word of each bigram of a block."""
         words: np.ndarray = self.words[0][self.contexts(2, block)]
         return words
-
-    def last_words(self, n: int, block: Block) -> np.ndarray:
-        """Return the last word of each n-gram of a block."""
-        return self.words[n - 1][block.grams]
 
     def counts(self, n: int, block: Block) -> np.ndarray:
         """Return the count of each n-gram of a block."""
@@ -177,10 +173,6 @@ class NgramWindows:
         np.cumsum(first, out=first)
         self.suffix, self.first_longer, self.contexts_stored = level.suffix, first, level.size
 
-    def free_stored(self) -> None:
-        """Free what `store` stored."""
-        self.suffix = self.first_longer = np.empty(0, dtype=np.int32)
-
 
 class Level:
     """The n-grams of one order n > 1, sorted by their words.
@@ -204,7 +196,7 @@ class Level:
 
     def words(self, block: Block) -> np.ndarray:
         """Return the last word of each n-gram of a block ``(n-grams,)``."""
-        return self.windows.last_words(self.n, block)
+        return self.windows.words[self.n - 1][block.grams]
 
     def counts(self, block: Block) -> np.ndarray:
         """Return the count of each n-gram of a block in the text ``(n-grams,)``."""
