@@ -31,8 +31,11 @@ def messages(root: Path = SOURCE) -> Iterator[tuple[str, str, str]]:
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args:
-                yield name, KINDS[node.func.id] or "any", template(node.args[0])
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if called in KINDS:
+                yield name, KINDS[called] or "any", template(node.args[0])
 
 
 def listed(found: Iterable[tuple[str, str, str]]) -> str:

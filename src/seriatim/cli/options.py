@@ -14,19 +14,8 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from ..core.errors import (
-    AmbiguousError,
-    DuplicateError,
-    MalformedError,
-    NotSupportedError,
-    ProblemsError,
-    RangeError,
-    RequiredError,
-    UnknownNameError,
-    closest,
-    nearest,
-    shown,
-)
+from ..core import errors
+from ..core.errors import closest, nearest, shown
 
 if TYPE_CHECKING:
     from ..layers.outside_code import AllowCode
@@ -100,7 +89,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise InputError with a message, whose place is the option."""
         remedy = "" if "; " in message else f"; see {self.prog} --help"
-        kind = RequiredError if "required" in message else RangeError
+        kind = errors.RequiredError if "required" in message else errors.RangeError
         raise kind(f"{message.removeprefix('argument ')}{remedy}")
 
     def format_help(self) -> str:
@@ -247,9 +236,9 @@ def parse_biases(pairs: Iterable[str]) -> dict[str, float]:
     for pair in pairs:
         token, _, bias = pair.rpartition("=")
         if not token or NUMBER.fullmatch(bias.strip()) is None:
-            raise MalformedError(f"--logit-bias: {shown(pair)} is not TOKEN=NUMBER; write for instance the=-2")
+            raise errors.MalformedError(f"--logit-bias: {shown(pair)} is not TOKEN=NUMBER; write for instance the=-2")
         if token in biases:
-            raise DuplicateError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
+            raise errors.DuplicateError(f"--logit-bias: the token {shown(token)} is given twice; give it once")
         biases[token] = float(bias)
     return biases
 
@@ -267,7 +256,7 @@ def named(options: argparse.Namespace, *names: str) -> dict[str, object]:
 def require_task(options: argparse.Namespace, example: str) -> dict[str, object]:
     """Return the fields of the configuration that the options set; without a task or a file, raise InputError."""
     if options.task is None and options.config is None:
-        raise RequiredError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
+        raise errors.RequiredError(f"{options.verb}: no task; give one, for instance: seriatim {example}")
     return {**options.fields, **named(options, "task", "out")}
 
 
@@ -295,7 +284,7 @@ def answer_settings(options: argparse.Namespace, run: "Run") -> dict[str, object
     settings = named(options, *SEARCH, *SAMPLING)
     for name in settings:
         if name not in run.predictor.settings.model_fields:
-            raise NotSupportedError(
+            raise errors.NotSupportedError(
                 f"--{name.replace('_', '-')}: not an option of the task {run.config.task}; leave it out"
             )
     return settings
@@ -339,12 +328,12 @@ def split(verb: str, arguments: Sequence[str], flags: Iterable[str]) -> tuple[li
             files = option in ("--data", "--valid", "--data.train", "--data.valid", "--data.test")
             several = "to read several files, give their folder, or a glob in quotes such as 'texts/*.txt'"
             reason, remedy = (", and only one would be read", several) if files else ("", "give it once")
-            raise DuplicateError(f"{option}: given twice{reason}; {remedy}")
+            raise errors.DuplicateError(f"{option}: given twice{reason}; {remedy}")
         seen.add(name)
         if field is None:
             verb_arguments.append(f"{name}{equals}{value}")
         elif not equals and (not rest or rest[0].startswith("--")):
-            raise RequiredError(f"{option}: no value given; a value that begins with -- needs {option}=VALUE")
+            raise errors.RequiredError(f"{option}: no value given; a value that begins with -- needs {option}=VALUE")
         else:
             fields[field] = value if equals else rest.pop(0)
     return verb_arguments, fields
@@ -357,7 +346,7 @@ def _field_for(verb: str, option: str) -> str | None:
         return field
     if verb in READING and option.startswith("--data."):
         known = [f"--{name}" for name in READING_FIELDS]
-        raise UnknownNameError(f"{option}: {verb} does not take this option; {nearest(option, known)}")
+        raise errors.UnknownNameError(f"{option}: {verb} does not take this option; {nearest(option, known)}")
     return None
 
 
@@ -371,7 +360,7 @@ def _field_of(option: str) -> str | None:
     matches = [field for field in fields() if field.endswith(f".{name}")]
     if len(matches) > 1:
         listed = " or ".join(f"--{field}" for field in matches)
-        raise AmbiguousError(f"{option}: ambiguous; write {listed}")
+        raise errors.AmbiguousError(f"{option}: ambiguous; write {listed}")
     return matches[0] if matches else None
 
 
@@ -383,7 +372,7 @@ def parse_fields(texts: Mapping[str, str]) -> dict[str, object]:
     if wrong := [name for name in texts if name not in known and not name.startswith(OPTIONS)]:
         full = [option for option in _field_options() if "." in option]
         hints = [_hint(name, full) or "seriatim docs configuration lists every field" for name in wrong]
-        raise ProblemsError(f"unknown option --{name}; {hint}" for name, hint in zip(wrong, hints, strict=True))
+        raise errors.ProblemsError(f"unknown option --{name}; {hint}" for name, hint in zip(wrong, hints, strict=True))
     return {name: text if name in plain else parse_value(text) for name, text in texts.items()}
 
 

@@ -1,36 +1,31 @@
 """The compiled code of a bag of n-grams (`compiler/cpp/bag.h`), and the n-grams of texts that it counts."""
 
 import ctypes
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from ..compiler.cpp.toolchain import library
+from ..compiler.cpp.toolchain import typed_library
 from .sparse_features import SparseRows, read_characters
 
 TEXTS_READ = 1 << 14
 """Texts whose characters are in memory together."""
 
 
-@functools.cache
 def compiled_bag() -> ctypes.CDLL | None:
     """Return the compiled functions, or None if nothing can be compiled."""
-    functions = library('#include "bag.h"\n')
-    if functions is not None:
-        pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-        functions.counts_new.restype = pointer
-        functions.counts_free.argtypes = [pointer]
-        functions.counts_add.argtypes = [pointer, pointer, pointer, count, pointer, number, number]
-        functions.counts_size.argtypes, functions.counts_size.restype = [pointer, number], count
-        functions.counts_keys.argtypes = [pointer, number, pointer, pointer]
-        functions.counts_rows.argtypes = [pointer, pointer, pointer, count, pointer, pointer, pointer]
-        functions.counts_rows.restype = count
-        functions.bag_logits.argtypes = [*[pointer] * 9, *[count] * 4, number, number]
-        functions.ascend.argtypes = [*[pointer] * 6, count, count, *[pointer] * 3]
-        functions.ascend.restype = ctypes.c_double
-    return functions
+    return typed_library(
+        '#include "bag.h"\n',
+        counts_new=":p",
+        counts_free="p",
+        counts_add="pppqpii",
+        counts_size="pi:q",
+        counts_keys="pipp",
+        counts_rows="pppqppp:q",
+        bag_logits="pppppppppqqqqii",
+        ascend="ppppppqqppp:d",
+    )
 
 
 def address(values: np.ndarray) -> int:

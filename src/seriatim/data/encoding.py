@@ -24,7 +24,7 @@ from ..processes.executors import InlineExecutor, LocalExecutor, ProcessEndedErr
 from ..storage.disk_cache import SCRATCH
 from ..storage.files import open_regular, write_all
 from .source_content import LARGE_BYTES, HashedSources, ReadingProgress, TextDigest, name_text
-from .text import CHUNK_BYTES, Source, TextChunk, read_chunks, read_whole_lines
+from .text import CHUNK_BYTES, Source, TextChunk, grouped, read_chunks, read_whole_lines
 from .tokenizers import BOUNDARY, END, Spelling, Tokenizer
 from .vocabulary import tokenizer_from_json
 
@@ -67,7 +67,8 @@ def cut_blocks(sources: Iterable[Source], *, unit: str) -> Iterator[TextBlock]:
     """Cut a text into blocks of about `BLOCK_CHARACTERS`, always at the same positions."""
     chunks: list[TextChunk] = []
     last, last_character, size = "\n", "\n", 0
-    for chunk in read_chunks(sources) if unit == "stream" else _joined(read_whole_lines(sources)):
+    of_lines = (TextChunk("".join(group), True) for group in grouped(read_whole_lines(sources), MIN_CHARACTERS))
+    for chunk in read_chunks(sources) if unit == "stream" else of_lines:
         chunks.append(chunk)
         size += len(chunk.text) + CHUNK_COST
         if size >= BLOCK_CHARACTERS:
@@ -102,20 +103,6 @@ def measure_block(block: TextBlock, *, unit: str, words: bool = True) -> Iterato
         word_count = (len(text.split()) if words else 0) - int(continues_word)
         yield text, Statistics(0, int(begins_document), line_ends, empty, word_count, len(text), len(text.encode()))
         last = text[-1:] or "\n"
-
-
-def _joined(texts: Iterable[str]) -> Iterator[TextChunk]:
-    """Join short texts until they have ``MIN_CHARACTERS``."""
-    joined: list[str] = []
-    size = 0
-    for text in texts:
-        joined.append(text)
-        size += len(text)
-        if size >= MIN_CHARACTERS:
-            yield TextChunk("".join(joined), True)
-            joined, size = [], 0
-    if joined:
-        yield TextChunk("".join(joined), True)
 
 
 class BlockTokens(NamedTuple):

@@ -15,7 +15,7 @@ Every tokenizer can be written as a file of the library, with the same ids.
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from ..config import Tokenizer as TokenizerConfig
 from ..core.errors import NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
+from .text import grouped
 from .tokenizers import BOUNDARY, END, END_TEXT, UNKNOWN_TEXT, Spelling, Tokenizer
 
 DEFAULT_SIZE = 8000
@@ -101,7 +102,7 @@ class SubwordTokenizer(Tokenizer):
     def _encode_chunks(self, chunks: Iterable[str]) -> list[np.ndarray]:
         """Return the ids of each chunk."""
         ids: list[np.ndarray] = []
-        for group in _groups(chunks):
+        for group in grouped(chunks, CHARACTERS_TOGETHER):
             encoded = self.inner.encode_batch_fast(group, add_special_tokens=False)
             ids += [np.array(each.ids, dtype=np.int32) + np.int32(1) for each in encoded]
         return ids
@@ -166,20 +167,6 @@ def _chunks(text: str) -> Iterable[str]:
         start = cut
     if start < len(text):
         yield text[start:]
-
-
-def _groups(chunks: Iterable[str]) -> Iterator[list[str]]:
-    """Group chunks that are encoded together."""
-    group: list[str] = []
-    characters = 0
-    for chunk in chunks:
-        group.append(chunk)
-        characters += len(chunk)
-        if characters >= CHARACTERS_TOGETHER:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
 
 
 def bytes_by_symbol() -> dict[str, int]:

@@ -458,6 +458,19 @@ def read_whole_lines(sources: Iterable[Source], repairs: Repairs | None = None) 
         yield "".join([*unfinished, "\n"])
 
 
+def grouped(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+    """Group texts that follow each other, until a group has so many characters."""
+    group, size = list[str](), 0
+    for text in texts:
+        group.append(text)
+        size += len(text)
+        if size >= characters:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 def read_objects(source: Source, repairs: Repairs | None = None) -> Iterator[tuple[int, dict[str, object]]]:
     """Read the objects of a JSONL file with their line numbers; raise InputError for a line that is not one object.
 

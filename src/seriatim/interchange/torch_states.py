@@ -16,22 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ..config import resolve
+from ..core import errors
 from ..core.contract import SequenceLayer
-from ..core.errors import (
-    AmbiguousError,
-    ConflictError,
-    ForbiddenError,
-    InputError,
-    MalformedError,
-    MismatchError,
-    MissingError,
-    NotSupportedError,
-    RequiredError,
-    UnknownNameError,
-    is_text,
-    nearest,
-    shown,
-)
+from ..core.errors import is_text, nearest, shown
 from ..core.json_object import JsonObject
 from ..data.library_tokenizers import CHARACTER, PretrainedTokenizer
 from ..data.tokenizers import END, LINE_END, MAX_FILE_BYTES, CharTokenizer, Spelling, Tokenizer, WordTokenizer
@@ -102,12 +89,12 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     prefixes = sorted(name.removesuffix(FIRST) for name in tensors.names() if name.endswith(FIRST))
     if len(prefixes) != 1:
         problem = f"{len(prefixes)} recurrent modules" if prefixes else f"no tensor {FIRST}"
-        raise MalformedError(f"{where}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})")
+        raise errors.MalformedError(f"{where}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})")
     (prefix,) = prefixes
     given = [name for name in tensors.names() if name.startswith(prefix) and PARAMETER.fullmatch(name[len(prefix) :])]
     shapes = {name.removeprefix(prefix): tensors.shape(name) for name in given}
     if reverse := sorted(name for name in shapes if name.endswith("_reverse")):
-        raise NotSupportedError(
+        raise errors.NotSupportedError(
             f"{where}: {prefix}{reverse[0]} reads backwards, but a language model must not read what it predicts; use "
             "a module with bidirectional=False"
         )
@@ -117,13 +104,15 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     inner = shapes.get("weight_hr_l0", shapes.get("weight_hh_l0"))
     first, recurrent = shapes[FIRST], shapes.get("weight_hh_l0", ())
     if inner is None or {2} != {*map(len, (inner, first, recurrent))} or not all((*inner, *first, *recurrent)):
-        raise MalformedError(f"{where}: {prefix}weight_hh_l0 is missing or not a matrix; give a file with {NEEDED}")
+        raise errors.MalformedError(
+            f"{where}: {prefix}weight_hh_l0 is missing or not a matrix; give a file with {NEEDED}"
+        )
     hidden, output = inner[1], recurrent[1]
 
     # The three kinds of layers differ in nothing but the number of gates.
     gates, rest = divmod(first[0], hidden)
     if rest or gates not in LAYERS:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"{where}: {prefix}{FIRST} has the shape {first} and {prefix}weight_hh_l0 {recurrent}, but an RNN has as "
             "many rows as units, a GRU 3 times and an LSTM 4 times as many; check the file"
         )
@@ -134,10 +123,10 @@ def find_recurrence(tensors: StateTensors) -> Recurrence:
     expected = _shapes(found, gates * hidden)
     for name in sorted(expected.keys() | shapes.keys()):
         if name not in shapes:
-            raise MissingError(f"{where}: the tensor {prefix}{name} is missing; check the file")
+            raise errors.MissingError(f"{where}: the tensor {prefix}{name} is missing; check the file")
         if shapes[name] != expected.get(name):
             needed = f"instead of {expected[name]}" if name in expected else "and should not be there"
-            raise MismatchError(f"{where}: {prefix}{name} has the shape {shapes[name]} {needed}; check the file")
+            raise errors.MismatchError(f"{where}: {prefix}{name} has the shape {shapes[name]} {needed}; check the file")
     return found
 
 
@@ -168,7 +157,7 @@ def find_tables(tensors: StateTensors, found: Recurrence) -> Tables:
     }
 
     def refuse(problem: str) -> NoReturn:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{tensors.folder}: {problem}; give a file with {NEEDED} (this one has {tensors.listed()})"
         )
 
@@ -245,7 +234,7 @@ def find_vocabulary(weights: Path) -> Path:
     if len(found) == 1:
         return weights.parent / found[0]
     problem = f"{' and '.join(found)} are beside it" if found else "no vocabulary beside it"
-    raise MissingError(f"{weights}: {problem}; name the vocabulary with --vocabulary FILE: {KINDS}")
+    raise errors.MissingError(f"{weights}: {problem}; name the vocabulary with --vocabulary FILE: {KINDS}")
 
 
 def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceVocabulary:
@@ -262,7 +251,7 @@ def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceV
     content = read_json(path, max_bytes=MAX_FILE_BYTES, remedy=REMEDY)
     if isinstance(content, dict) and isinstance(content.get("kind"), str):
         if end is not None:
-            raise ConflictError(f"--end: {path} says which token ends a text; leave it out")
+            raise errors.ConflictError(f"--end: {path} says which token ends a text; leave it out")
         tokenizer = load_tokenizer(path)
         _check_size(path, tokenizer.vocabulary_size, size)
         return SourceVocabulary(tokenizer, range(size))
@@ -270,16 +259,16 @@ def read_vocabulary(path: Path, size: int, *, end: str | None = None) -> SourceV
         return _from_library(path, content, size, end)
     if isinstance(content, dict):
         if sorted(content.values(), key=str) != sorted(range(len(content)), key=str):
-            raise MalformedError(f"{path}: the ids must be 0 to {len(content) - 1}, each of one token; {REMEDY}")
+            raise errors.MalformedError(f"{path}: the ids must be 0 to {len(content) - 1}, each of one token; {REMEDY}")
         content = sorted(content, key=content.__getitem__)
     if not isinstance(content, list):
-        raise MalformedError(f"{path}: not a list of tokens; {REMEDY}")
+        raise errors.MalformedError(f"{path}: not a list of tokens; {REMEDY}")
     return _listed(path, content, size, end)
 
 
 def _check_size(path: Path, tokens: int, size: int) -> None:
     if tokens != size:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"{path}: {tokens:,} tokens, but the tables have {size:,} rows; give the vocabulary of this model"
         )
 
@@ -301,13 +290,13 @@ def _from_library(path: Path, content: JsonObject, size: int, end: str | None) -
         # Any other tokenizer is kept as it is.
         ending = _ending(path, ids, end, ENDS[:-1])
         if ending is None:
-            raise RequiredError(f"{path}: no token ends a text; name it with --end TOKEN")
+            raise errors.RequiredError(f"{path}: no token ends a text; name it with --end TOKEN")
         begin = _special(path, ids, BEGINS, "begin a text")
         tokenizer = PretrainedTokenizer(content, end=ending, begin=ending if begin is None else begin, size=size)
-    except InputError:
+    except errors.InputError:
         raise
     except Exception as error:  # the library raises Exception itself
-        raise MalformedError(f"{path}: {error}; {REMEDY}") from None
+        raise errors.MalformedError(f"{path}: {error}; {REMEDY}") from None
     return SourceVocabulary(tokenizer, tokenizer.exchanged(np.arange(size)).tolist())
 
 
@@ -316,7 +305,7 @@ def _special(path: Path, ids: Mapping[str, int], names: Collection[str], what: s
     found = [token for token in ids if token.lower() in names]
     if len(found) > 1:
         hint = "rename one of them" if names in (BEGINS, UNKNOWNS) else "name it with --end"
-        raise AmbiguousError(f"{path}: {shown(found[0])} and {shown(found[1])} could both {what}; {hint}")
+        raise errors.AmbiguousError(f"{path}: {shown(found[0])} and {shown(found[1])} could both {what}; {hint}")
     return ids[found[0]] if found else None
 
 
@@ -326,7 +315,7 @@ def _ending(path: Path, ids: Mapping[str, int], end: str | None, names: Collecti
         return _special(path, ids, names, "end a text")
     end = ESCAPES.get(end, end)
     if end not in ids:
-        raise MalformedError(f"--end: {shown(end)} is not in {path}; {nearest(end, list(ids))}")
+        raise errors.MalformedError(f"--end: {shown(end)} is not in {path}; {nearest(end, list(ids))}")
     return ids[end]
 
 
@@ -344,7 +333,7 @@ def _listed(
     for i, token in enumerate(tokens):
         if not isinstance(token, str) or not token or not is_text(token) or token in ids:
             problem = "a duplicate" if isinstance(token, str) and token in ids else "not a text"
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"{path}:{i + 1}: {shown(token) if token else 'an empty token'} is {problem}; {REMEDY}"
             )
         ids[token] = i
@@ -356,9 +345,11 @@ def _listed(
     ending = _ending(path, ids, end, ENDS[:-1] if is_characters else ENDS)
     begin, unknown = _special(path, ids, BEGINS, "begin a text"), _special(path, ids, UNKNOWNS, "be the unknown token")
     if ending is not None and ending == unknown:
-        raise ConflictError(f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text")
+        raise errors.ConflictError(
+            f"--end: {shown(end)} is the unknown token of {path}; name the token that ends a text"
+        )
     if ending is None and not is_characters:
-        raise RequiredError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
+        raise errors.RequiredError(f"{path}: no token ends a line, such as <eos>; name it with --end TOKEN")
 
     # Tokens 0 and 1 have fixed meanings here, so the rows of the tables change their order.
     rows = [ids.get("\n", ADDED) if ending is None else ending, ADDED if unknown is None else unknown]
@@ -371,7 +362,7 @@ def _listed(
         return SourceVocabulary(CharTokenizer(characters, Spelling(), lowercase=lowercase, begin=first), rows, added)
     for token in others:
         if token.split() != [token] or LINE_END in token:
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"{path}:{ids[token] + 1}: {shown(token)} has white space, and words are separated by it; {REMEDY}"
             )
     return SourceVocabulary(WordTokenizer(others, Spelling(), lowercase=lowercase, begin=first), rows, added)
@@ -425,7 +416,7 @@ def state_file(source: Path) -> Path | None:
     if not pickled:
         return None
     call = "save_file(torch.load(F, weights_only=True), G)"
-    raise ForbiddenError(
+    raise errors.ForbiddenError(
         f"{pickled[0]}: pickled weights can run code and are not read; convert them with safetensors.torch.{call}"
     )
 
@@ -439,7 +430,7 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     """
     check_out(out, overwrite=overwrite)
     if not path.is_file():
-        raise MissingError(f"{path}: no such file; give a state dictionary that safetensors wrote")
+        raise errors.MissingError(f"{path}: no such file; give a state dictionary that safetensors wrote")
     tensors = StateTensors(path)
     found, metadata = find_recurrence(tensors), tensors.metadata(path)
     tables = find_tables(tensors, found)
@@ -449,7 +440,7 @@ def import_torch(path: Path, out: str | None, options: TorchOptions, *, overwrit
     # The state dictionary may have been exported from here, and then says what its tensors do not.
     unit = options.unit or metadata.get("data.unit") or source.unit
     if unit not in UNITS:
-        raise UnknownNameError(
+        raise errors.UnknownNameError(
             f"{path}: the unit of the data is {shown(unit)}; set it with --unit to {' or '.join(UNITS)}"
         )
     config = {
@@ -473,9 +464,9 @@ def _model(
     # The shapes do not tell tanh from ReLU, so the user or the metadata must.
     if nonlinearity is not None:
         if "activation" not in options_of(found.layer, {}):
-            raise ConflictError(f"--nonlinearity: {path} is a layer {found.layer} and not an RNN; leave it out")
+            raise errors.ConflictError(f"--nonlinearity: {path} is a layer {found.layer} and not an RNN; leave it out")
         if nonlinearity not in NONLINEARITIES:
-            raise UnknownNameError(
+            raise errors.UnknownNameError(
                 f"--nonlinearity: {shown(nonlinearity)} is unknown; use {' or '.join(NONLINEARITIES)}"
             )
         options["activation"] = nonlinearity
@@ -532,7 +523,9 @@ def export_torch(run: Run, out: str) -> None:
     data = run.config.data
     path = check_file(out, EXPORTED_STATE, (data.train, data.valid, data.test))
     if not isinstance(run.model, NeuralModel) or run.answering is not run.model:
-        raise NotSupportedError(f"{run.path}: has no parameters of a single network; give a run of a neural layer")
+        raise errors.NotSupportedError(
+            f"{run.path}: has no parameters of a single network; give a run of a neural layer"
+        )
     with atomic(path) as aside:
         write_safetensors(torch_state(run.model), aside, _facts(run))
 

@@ -26,21 +26,9 @@ from types import CodeType, ModuleType
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..config import Config
+from ..core import errors
 from ..core.contract import Architecture
-from ..core.errors import (
-    ConflictError,
-    ContractError,
-    DamagedError,
-    ForbiddenError,
-    InputError,
-    MalformedError,
-    MismatchError,
-    MissingError,
-    NotSupportedError,
-    RangeError,
-    UnreadableError,
-    nearest,
-)
+from ..core.errors import nearest
 from ..storage.files import open_regular, read_json, write_whole
 from ..storage.written_folders import RUN, record, remove_written
 from .registry import (
@@ -96,7 +84,7 @@ def parse_reference(text: str) -> Reference:
     """Split ``cells.py:FastSlow`` at its last colon; raise InputError if it has no source or no class."""
     source, _, qualname = text.rpartition(":")
     if not source or not all(component.isidentifier() for component in qualname.split(".")):
-        raise MalformedError(f"layer {text!r}: not of the form FILE:Class; write for instance cells.py:FastSlow")
+        raise errors.MalformedError(f"layer {text!r}: not of the form FILE:Class; write for instance cells.py:FastSlow")
     return Reference(source, qualname)
 
 
@@ -108,7 +96,7 @@ def import_reference(text: str) -> Architecture:
         return class_of(import_module(reference.source), reference.qualname)
     if path.suffix != ".py" or not path.is_file():
         problem = "a folder" if path.is_dir() else "no such file" if not path.exists() else "not a Python file"
-        raise MissingError(f"{path}: {problem}; give a Python file, for instance --layer cells.py:FastSlow")
+        raise errors.MissingError(f"{path}: {problem}; give a Python file, for instance --layer cells.py:FastSlow")
     return class_of(import_file(path), reference.qualname)
 
 
@@ -142,7 +130,9 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
     If ``path`` is given and the name leads to another file, nothing is imported.
     """
     if not all(component.isidentifier() for component in name.split(".")):
-        raise MalformedError(f"{name!r} is not the name of a module; give a file, for instance cells.py:FastSlow")
+        raise errors.MalformedError(
+            f"{name!r} is not the name of a module; give a file, for instance cells.py:FastSlow"
+        )
     _add_to_path(Path.cwd() if path is None else path.parents[name.count(".") + (path.name == "__init__.py")])
     importlib.invalidate_caches()
     top = name.partition(".")[0]
@@ -151,7 +141,7 @@ def import_module(name: str, path: Path | None = None) -> ModuleType:
         raise _not_found(name)
     locations = [location for location in (spec.origin, *(spec.submodule_search_locations or ())) if location]
     if path is not None and not any(path.is_relative_to(Path(location).resolve()) for location in locations):
-        raise ConflictError(
+        raise errors.ConflictError(
             f"{path}: in this process, {name} is {next(iter(locations), 'another module')}; rename one of the files"
         )
     with _importing_from(name if path is None else str(path)):
@@ -166,9 +156,9 @@ def class_of(module: ModuleType, qualname: str) -> Architecture:
         classes = {key: cls for key, cls in vars(module).items() if is_architecture(cls) and not key.startswith("_")}
         names = [key for key, cls in classes.items() if cls.__module__ == module.__name__] or list(classes)
         hint = nearest(qualname, names) if names else "define a subclass of seriatim.RecurrentCell in it"
-        raise MissingError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
+        raise errors.MissingError(f"{where}: does not define the class {qualname} when it is imported; {hint}")
     if not is_architecture(value):
-        raise ContractError(
+        raise errors.ContractError(
             f"{location_of(value) or where}: {qualname} is neither a cell nor a layer; derive it from "
             "seriatim.RecurrentCell or seriatim.SequenceLayer"
         )
@@ -190,13 +180,13 @@ def digest_of(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UnreadableError(f"{path}: cannot be read ({reason}); restore the file") from None
+        raise errors.UnreadableError(f"{path}: cannot be read ({reason}); restore the file") from None
 
 
 def refuse_while_importing(call: str) -> None:
     """Raise InputError where code that is imported only for a class starts a training itself."""
     if _importing:
-        raise ContractError(
+        raise errors.ContractError(
             f"{_importing[-1]}: calls {call} when it is imported; put the call below: if __name__ == '__main__':"
         )
 
@@ -215,14 +205,16 @@ def _importing_from(source: str) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (InputError, KeyboardInterrupt):
+    except (errors.InputError, KeyboardInterrupt):
         raise
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and error.name == source:
             raise _not_found(source) from None
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         reason = ": ".join([type(error).__name__, *text.splitlines()[:1]])
-        raise ContractError(f"{line_of(error, source)}: cannot be imported ({reason}); correct this line") from None
+        raise errors.ContractError(
+            f"{line_of(error, source)}: cannot be imported ({reason}); correct this line"
+        ) from None
     finally:
         _importing.pop()
 
@@ -243,8 +235,8 @@ def line_of(error: BaseException, source: str, *, default: str = "") -> str:
     return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else default or source
 
 
-def _not_found(module: str) -> InputError:
-    return MissingError(f"module {module!r} cannot be found; give a file, for instance cells.py:FastSlow")
+def _not_found(module: str) -> errors.InputError:
+    return errors.MissingError(f"module {module!r} cannot be found; give a file, for instance cells.py:FastSlow")
 
 
 def _add_to_path(folder: Path) -> None:
@@ -276,7 +268,7 @@ class Origin(NamedTuple):
         record = record if isinstance(record, dict) else {}
         module, *texts = (record.get(key) for key in ("module", "name", "class", "path", "sha256"))
         if not all(isinstance(text, str) for text in texts) or not isinstance(module, str | None):
-            raise DamagedError(f"{source}: its record of the code of layers is damaged; restore the file")
+            raise errors.DamagedError(f"{source}: its record of the code of layers is damaged; restore the file")
         name, qualname, path, sha256 = map(str, texts)
         return cls(name, module, qualname, path, sha256)
 
@@ -351,7 +343,7 @@ def origin_of(name: str) -> Origin:
     path = getattr(module, "__file__", None) or ""
     if module is None or not Path(path).is_file() or attribute(module, cls.__qualname__) is not cls:
         scope = "a function" if "<locals>" in cls.__qualname__ else "a notebook or an interactive session"
-        raise NotSupportedError(
+        raise errors.NotSupportedError(
             f"layer {name!r}: {cls.__qualname__} is defined in {scope}, which other processes cannot import; "
             "move it to the top level of a file, for instance cells.py"
         )
@@ -380,7 +372,7 @@ def import_origins(origins: Sequence[Origin], search_path: Sequence[str]) -> Non
     for origin in origins:
         path = Path(origin.path)
         if origin.sha256 and path.is_file() and digest_of(path) != origin.sha256:
-            raise MismatchError(f"{path}: changed while its class {origin.qualname} was in use; start again")
+            raise errors.MismatchError(f"{path}: changed while its class {origin.qualname} was in use; start again")
         module = import_file(path) if origin.module is None else import_module(origin.module, path)
         _add(origin.name, class_of(module, origin.qualname))
 
@@ -395,7 +387,7 @@ def write_origins(folder: Path, names: Iterable[str]) -> None:
         if name in REGISTRY:
             try:
                 origin = origin_of(name)
-            except InputError:
+            except errors.InputError:
                 origin = Origin(name, None, REGISTRY[name].__qualname__, "")
             records.append(origin.to_record())
     if records:
@@ -413,7 +405,7 @@ def read_origins(folder: Path) -> dict[str, Origin]:
     tree = read_json(path, max_bytes=LARGEST, remedy="restore this file of the run")
     records = tree.get("layers") if isinstance(tree, dict) and tree.get("format") == FORMAT else None
     if not isinstance(records, list):
-        raise DamagedError(f"{path}: damaged, or written by another version; restore this file of the run")
+        raise errors.DamagedError(f"{path}: damaged, or written by another version; restore this file of the run")
     return {origin.name: origin for origin in (Origin.from_record(record, path) for record in records)}
 
 
@@ -438,7 +430,7 @@ def require_code(
         InputError: code that is not allowed, missing, changed, or that cannot be imported.
     """
     if allow_code not in (False, True, "changed"):
-        raise RangeError(f"allow_code: {allow_code!r} is not one of the choices; give False, True or 'changed'")
+        raise errors.RangeError(f"allow_code: {allow_code!r} is not one of the choices; give False, True or 'changed'")
     outside = outside_names(names)
     if outside and origins is None:
         origins = read_origins(folder)
@@ -452,12 +444,12 @@ def require_code(
             _check_allowed(folder, origin, allow_code)
             import_origins([origin._replace(sha256="")], [])
         elif is_reference(name):
-            raise MissingError(
+            raise errors.MissingError(
                 f"{folder / CODE}: missing, or without the layer {name!r}, whose code is not part of the library; "
                 "restore this file"
             )
         elif name in entry_points_by_name() and not allow_code:
-            raise ForbiddenError(
+            raise errors.ForbiddenError(
                 f"{folder}: its layer {name!r} is code of an installed package; to run it, add --allow-code "
                 "(in Python: allow_code=True)"
             )
@@ -473,13 +465,15 @@ def require_recorded_code(folder: Path, names: Iterable[str], *, allow_code: All
 def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
     """Raise InputError where code may not be imported: not allowed, missing or changed."""
     if not origin.path:
-        raise MissingError(
+        raise errors.MissingError(
             f"{folder}: its layer {origin.name!r} is the class {origin.qualname} of a notebook; define the class "
             "again, call seriatim.register and load the run again"
         )
     path = Path(origin.path)
     if not path.is_file():
-        raise MissingError(f"{path}: missing, and defines the layer {origin.name!r} of {folder}; restore the file")
+        raise errors.MissingError(
+            f"{path}: missing, and defines the layer {origin.name!r} of {folder}; restore the file"
+        )
 
     # Permission is given for the code of the training, so that a changed file needs one of its own.
     digest = digest_of(path)
@@ -490,10 +484,10 @@ def _check_allowed(folder: Path, origin: Origin, allow_code: AllowCode) -> None:
         )
         if allow_code != "changed":
             accepting = "accept the change with --allow-changed-code (in Python: allow_code='changed')"
-            raise MismatchError(f"{change}; restore the file, or {accepting}")
+            raise errors.MismatchError(f"{change}; restore the file, or {accepting}")
         warnings.warn(f"{change}; the changed file is used", stacklevel=4)
     if not allow_code:
-        raise ForbiddenError(
+        raise errors.ForbiddenError(
             f"{folder}: needs the class {origin.qualname} of {path}, and opening it would run this file; to allow it, "
             "add --allow-code (in Python: allow_code=True)"
         )
@@ -508,13 +502,13 @@ def _check_registered(folder: Path, name: str, origin: Origin | None, allow_code
         return
     try:
         present = origin_of(name)
-    except InputError:  # of a notebook: it has no file to compare
+    except errors.InputError:  # of a notebook: it has no file to compare
         return
     if present.sha256 == origin.sha256:
         return
     digests = f"SHA-256 {origin.sha256[:SHOWN]} of {origin.path} then, {present.sha256[:SHOWN]} of {present.path} now"
     if name in _imported:
-        raise MismatchError(
+        raise errors.MismatchError(
             f"{folder}: its layer {name!r} was trained with other code than this process has under the name "
             f"({digests}); restore the file, or accept the difference with --allow-changed-code"
         )

@@ -27,22 +27,9 @@ from torch import nn
 from torch.nn import Module
 
 from ..config import Section, explain
+from ..core import errors
 from ..core.contract import Architecture, RecurrentCell, SequenceLayer, Wrap
-from ..core.errors import (
-    ConflictError,
-    ContractError,
-    ExistsError,
-    MalformedError,
-    RangeError,
-    UnavailableError,
-    UnknownNameError,
-    check_integer,
-    enough_memory,
-    first_line,
-    nearest,
-    require_known,
-    shown,
-)
+from ..core.errors import check_integer, enough_memory, first_line, nearest, require_known, shown
 from ..core.state import state_bytes
 from ..recurrence import Recurrent, uncompiled
 from .attention import Attention
@@ -120,12 +107,12 @@ def register(name: str, architecture: Architecture) -> None:
         InputError: the name does not fit or is taken, or the class is neither a layer nor a cell.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise MalformedError(
+        raise errors.MalformedError(
             f"register: {name!r} cannot be the name of a layer; use letters, digits, - and _, and begin with a letter"
         )
     if not is_architecture(architecture):
         given = f"a {type(architecture).__name__} object" if isinstance(architecture, Module) else shown(architecture)
-        raise ContractError(
+        raise errors.ContractError(
             f"register: {given} is not the class of a layer; give a subclass of seriatim.RecurrentCell or "
             "seriatim.SequenceLayer itself"
         )
@@ -137,7 +124,7 @@ def register(name: str, architecture: Architecture) -> None:
     elif full_name(registered) != full_name(architecture):
         owner = registered.__qualname__
     if owner:
-        raise ExistsError(f"register: the name {name!r} is taken by {owner}; choose another name")
+        raise errors.ExistsError(f"register: the name {name!r} is taken by {owner}; choose another name")
     check_constructor(architecture)
     REGISTRY[name] = architecture
 
@@ -154,7 +141,7 @@ def check_constructor(architecture: Architecture) -> None:
         signature.bind(1, 1)
     except TypeError:
         location = f"{line}: " if (line := location_of(architecture, "__init__")) else ""
-        raise ContractError(
+        raise errors.ContractError(
             f"{location}{architecture.__qualname__}{signature} does not take (input_size, hidden_size); make all other "
             "arguments keyword-only, with defaults"
         ) from None
@@ -177,7 +164,7 @@ def split_names(name: str) -> list[str]:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise RangeError(f"layer: {shown(name)} is not text; give the name of a layer, such as 'lstm'")
+        raise errors.RangeError(f"layer: {shown(name)} is not text; give the name of a layer, such as 'lstm'")
 
 
 def names() -> list[str]:
@@ -196,9 +183,11 @@ def find(name: str) -> Architecture:
         _import_entry_point(name, entry_points_by_name()[name])
     if ":" in name and name not in REGISTRY:
         example = f'seriatim.register("my-layer", {name.rpartition(":")[2]})'
-        raise UnknownNameError(f"layer {name!r}: its code has not been imported; import the class and call {example}")
+        raise errors.UnknownNameError(
+            f"layer {name!r}: its code has not been imported; import the class and call {example}"
+        )
     if name in RESERVED:
-        raise ConflictError(f"layer {name!r}: a whole model that is not built of layers; use it alone")
+        raise errors.ConflictError(f"layer {name!r}: a whole model that is not built of layers; use it alone")
     require_known("layer", name, names())
     return REGISTRY[name]
 
@@ -217,12 +206,12 @@ def _import_entry_point(name: str, point: EntryPoint) -> None:
     try:
         architecture = point.load()
     except Exception as error:
-        raise UnavailableError(
+        raise errors.UnavailableError(
             f"layer {name!r}: {point.value} of an installed package cannot be imported ({type(error).__name__}: "
             f"{first_line(error)}); repair or remove the package"
         ) from None
     if not is_architecture(architecture):
-        raise ContractError(
+        raise errors.ContractError(
             f"layer {name!r}: {point.value} of an installed package is neither a layer nor a cell; remove the package"
         )
     check_constructor(architecture)
@@ -293,7 +282,9 @@ def layer(
     names = split_names(name)
     wrapped_names = [layer_name for layer_name in names if wrap_of(layer_name, options) != "none"]
     if residual and wrapped_names:
-        raise ConflictError(f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out")
+        raise errors.ConflictError(
+            f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out"
+        )
 
     rates = {"dropout": dropout, "variational": variational_dropout}
     layers: list[SequenceLayer] = []
@@ -400,7 +391,7 @@ def check_options(name: str, options: Options) -> None:
     known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
     for key, value in options.items():
         if key not in known:
-            raise UnknownNameError(
+            raise errors.UnknownNameError(
                 f"layer {name!r} has no option {key!r}; {_condition(key) or nearest(key, list(known))}"
             )
         check_value(f"model.options.{key}", value, known[key].annotation)
@@ -421,11 +412,13 @@ def resolve_options(
     try:
         options = section.model_validate({name: given[name] for name in given if name not in rest})
     except ValidationError as error:
-        raise RangeError(f"model.options.{explain(error, given)}") from None
+        raise errors.RangeError(f"model.options.{explain(error, given)}") from None
     known = {key for stack in stacks for layer in split_names(stack) for key in options_of(layer, rest)}
     for key in rest:
         if key not in known and get_close_matches(key, section.model_fields, cutoff=0.8):
-            raise UnknownNameError(f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}")
+            raise errors.UnknownNameError(
+                f"model.options.{key}: no such option; {nearest(key, list(section.model_fields))}"
+            )
     return options, rest
 
 

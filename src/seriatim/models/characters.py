@@ -24,7 +24,6 @@ characters, so that a batch need not hold text. Characters that did not occur in
 """
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Literal, cast
 
@@ -33,7 +32,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..compiler.cpp.toolchain import library
+from ..compiler.cpp.toolchain import typed_library
 from ..config import Config, Count, Section
 from ..core.errors import ConflictError, UnknownNameError, nearest
 from ..core.exporting import exporting
@@ -56,15 +55,9 @@ class CharacterModel(nn.Module):
         return torch.cat([embedded, vectors], dim=2)
 
 
-@functools.cache
 def compiled_words() -> ctypes.CDLL | None:
     """Return compiled functions that read words, or None if nothing can be compiled."""
-    functions = library('#include "words.h"\n')
-    if functions is not None:
-        pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
-        functions.sum_features.argtypes = [*2 * pointer, *3 * count, *3 * pointer, *2 * count, *pointer]
-        functions.convolve.argtypes = [*6 * pointer, *5 * count]
-    return functions
+    return typed_library('#include "words.h"\n', sum_features="ppqqqpppqqp", convolve="ppppppqqqqq")
 
 
 def fast_words(*tensors: Tensor) -> ctypes.CDLL | None:

@@ -13,7 +13,6 @@ are the gradient of log Z.
 """
 
 import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..compiler.cpp.toolchain import library
+from ..compiler.cpp.toolchain import typed_library
 from ..core.exporting import time_scan
 from ..core.lengths import check_lengths, reverse, valid_mask, zero_padding
 from ..data.tag_sets import TagSet
@@ -33,15 +32,9 @@ Join = Callable[[Tensor, int], Tensor]
 """⊕ over one dimension."""
 
 
-@functools.cache
 def compiled_tags() -> ctypes.CDLL | None:
     """Return compiled functions that find tags, or None if nothing can be compiled."""
-    functions = library('#include "tags.h"\n')
-    if functions is not None:
-        pointer, count = [ctypes.c_void_p], [ctypes.c_int64]
-        functions.best_tags.argtypes = [*8 * pointer, *3 * count]
-        functions.score_words.argtypes = [*7 * pointer, *7 * count, *3 * pointer]
-    return functions
+    return typed_library('#include "tags.h"\n', best_tags="ppppppppqqq", score_words="pppppppqqqqqqqppp")
 
 
 class CRF(nn.Module):

@@ -22,17 +22,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from ..core.errors import (
-    REPORTED_ELSEWHERE,
-    REPORTED_HERE,
-    InputError,
-    NotSupportedError,
-    RangeError,
-    RequiredError,
-    TrainingError,
-    input_error,
-    shown,
-)
+from ..core import errors
+from ..core.errors import input_error, shown
 from .child import RANK_VARIABLES
 from .peers import Peers, RankError, open_store, rendezvous
 from .signals import Interrupted, terminations_ignored
@@ -219,16 +210,18 @@ class RanksOfGroup(Ranks):
             reason, reports = RankError(f"torchrun has ended; {self.advice()}"), self.is_rank_zero
 
         # Whoever reads a message must know on which machine to look.
-        if reason is error and self.index and isinstance(error, InputError | TrainingError):
+        if reason is error and self.index and isinstance(error, errors.InputError | errors.TrainingError):
             message = f"rank {self.index}: {error}"
-            reason = error.with_message(message) if isinstance(error, InputError) else TrainingError(message)
-        reason.add_note(REPORTED_HERE if reports else REPORTED_ELSEWHERE)
+            reason = (
+                error.with_message(message) if isinstance(error, errors.InputError) else errors.TrainingError(message)
+            )
+        reason.add_note(errors.REPORTED_HERE if reports else errors.REPORTED_ELSEWHERE)
         return reason
 
 
 def is_lost_connection(error: BaseException) -> bool:
     """Return whether an error is that of an exchange between ranks, and not of the work of this rank."""
-    if isinstance(error, TrainingError) or not isinstance(error, RuntimeError):
+    if isinstance(error, errors.TrainingError) or not isinstance(error, RuntimeError):
         return False
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in CONNECTION_WORDS)
 
@@ -240,14 +233,14 @@ def world_size() -> int:
 
 def _integer(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise RangeError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
+        raise errors.RangeError(f"{name}: must be a whole number, got {shown(text)}; start the ranks with torchrun")
     return int(text)
 
 
 def refuse_ranks(what: str, option: str) -> None:
     """Raise InputError if torchrun has started several processes for work that is divided with an option instead."""
     if world_size() > 1:
-        raise NotSupportedError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
+        raise errors.NotSupportedError(f"{what} is not divided by torchrun; start it without torchrun, with {option}")
 
 
 def join_ranks(device: str, timeout: float) -> Ranks:
@@ -264,7 +257,7 @@ def join_ranks(device: str, timeout: float) -> Ranks:
         return only
     environment = {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}
     if missing := [name for name in RANK_VARIABLES if name not in environment]:
-        raise RequiredError(
+        raise errors.RequiredError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {missing[0]} is not set; start the ranks with torchrun"
         )
     return RanksOfGroup(environment, device, timeout)

@@ -6,7 +6,6 @@ same; those of inputs, of the state before and of the results are set at each ca
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..compiler.buffers import BufferKind, Numbers, Slot
-from ..compiler.cpp.toolchain import library
+from ..compiler.cpp.toolchain import typed_library
 from ..compiler.fallback_reasons import Reason, UnsupportedError
 from ..compiler.recorder import Traced
 from ..compiler.step_program import DIMENSIONS, KINDS, NOTHING, Instruction, Operand, plan_step, preamble
@@ -367,13 +366,8 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appen
     return with_children(state, [_rebuilt(child, numbers, new, appended) for child in state])
 
 
-@functools.cache
 def _step_library(double: bool) -> ctypes.CDLL:
-    functions = library(preamble(double))
-    if functions is None:
+    signatures = {"run_step": "pqppqiipq", "pack_matrix": "pqqqqipip", "packed_bytes": "qqi:q"}
+    if (functions := typed_library(preamble(double), **signatures)) is None:
         raise UncompiledError
-    pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    functions.run_step.argtypes = [pointer, count, pointer, pointer, count, number, number, pointer, count]
-    functions.pack_matrix.argtypes = [pointer, count, count, count, count, number, pointer, number, pointer]
-    functions.packed_bytes.argtypes, functions.packed_bytes.restype = [count, count, number], count
     return functions

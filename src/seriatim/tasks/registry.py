@@ -7,19 +7,9 @@ from typing import Literal
 import torch
 
 from ..config import Config, Model
+from ..core import errors
 from ..core.contract import MemoryLayer
-from ..core.errors import (
-    ContractError,
-    ExistsError,
-    InputError,
-    MalformedError,
-    MismatchError,
-    UnknownNameError,
-    closest,
-    first_line,
-    nearest,
-    shown,
-)
+from ..core.errors import closest, first_line, nearest, shown
 from ..data.sources import builtin_task
 from ..layers import find as find_layer
 from ..layers import names, split_names
@@ -44,17 +34,17 @@ def register(name: str, task: TaskKind) -> None:
         InputError: another task has the name, or ``task`` is no `TaskKind`.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise MalformedError(
+        raise errors.MalformedError(
             f"register: {shown(name)} cannot be the name of a task; use letters, digits, - and _, "
             "and begin with a letter"
         )
     if not isinstance(task, TaskKind):
-        raise ContractError(
+        raise errors.ContractError(
             f"{name}: {shown(task)} is not a task; give a seriatim.tasks.task.TaskKind, which composes "
             "a reader, a model builder, an objective, an evaluator and a predictor"
         )
     if TASKS.get(name, task) is not task:
-        raise ExistsError(f"{name}: a task of this name is registered already; choose another name")
+        raise errors.ExistsError(f"{name}: a task of this name is registered already; choose another name")
     TASKS[name] = task
     TASK_SUMMARIES[name] = task.summary
 
@@ -66,12 +56,14 @@ def find_kind(task: str, layer: str | None = None) -> TaskKind:
         InputError: there is no such task, or the model is not one for this task.
     """
     if task not in TASKS:
-        raise UnknownNameError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
+        raise errors.UnknownNameError(f"task: {shown(task)} does not fit; {nearest(task, list(TASKS))}")
     if layer not in FITTED:
         return TASKS[task]
     kind = FITTED[layer]
     if kind.name != task:
-        raise MismatchError(f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer")
+        raise errors.MismatchError(
+            f"model.layer: {layer} is a model for task {kind.name}; take that task, or another layer"
+        )
     return kind
 
 
@@ -100,7 +92,7 @@ def kind_of(config: Config) -> TaskKind:
     """
     known, layer = layer_names(), ",".join(split_names(config.model.layer))
     if layer not in known and "," not in layer and closest(layer, known) in (*FITTED, None):
-        raise UnknownNameError(f"unknown layer {layer!r}; {nearest(layer, known)}")
+        raise errors.UnknownNameError(f"unknown layer {layer!r}; {nearest(layer, known)}")
     return find_kind(config.task, config.model.layer)
 
 
@@ -180,11 +172,11 @@ def check_outside_layers(stacks: Iterable[str], model: Model) -> None:
         try:
             with torch.random.fork_rng():
                 layer = architecture(size, size, **options)
-        except InputError:
+        except errors.InputError:
             raise
         except (Exception, SystemExit) as error:
             location = location_of(architecture, "__init__") or name
-            raise ContractError(
+            raise errors.ContractError(
                 f"{location}: {architecture.__qualname__}({size}, {size}) cannot be built "
                 f"({type(error).__name__}: {first_line(error)}); correct its constructor, which takes input_size and "
                 "hidden_size first"
@@ -199,5 +191,5 @@ def check_outside_layers(stacks: Iterable[str], model: Model) -> None:
             file = defined.rpartition(":")[0]
             if error.__cause__ is not None:
                 location = line_of(error.__cause__, file, default=defined)
-                raise ContractError(f"{location}: {error}; correct this line") from None
-            raise ContractError(f"{defined}: {error}; correct this method") from None
+                raise errors.ContractError(f"{location}: {error}; correct this line") from None
+            raise errors.ContractError(f"{defined}: {error}; correct this method") from None

@@ -35,6 +35,23 @@ _failed: set[str] = set()  # names of programs that could not be compiled and ar
 _unloadable: set[Path | None] = set()  # folders of caches whose programs the system does not load
 
 
+TYPES = {"p": ctypes.c_void_p, "q": ctypes.c_int64, "i": ctypes.c_int, "d": ctypes.c_double}
+
+
+@functools.cache
+def typed_library(text: str, **signatures: str) -> ctypes.CDLL | None:
+    """Return the `library` of a text with the types of its functions, or None if it cannot be compiled.
+
+    A signature has a letter of `TYPES` for each argument, and, after a colon, one for the result, if there is one.
+    """
+    functions = library(text)
+    for name, signature in signatures.items() if functions is not None else ():
+        arguments, _, result = signature.partition(":")
+        function = getattr(functions, name)
+        function.argtypes, function.restype = [TYPES[letter] for letter in arguments], TYPES.get(result)
+    return functions
+
+
 def library(text: str) -> ctypes.CDLL | None:
     """Return the functions of a generated text, or None if they cannot be compiled; warn once per process."""
     command = compiler()

@@ -20,15 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.errors import (
-    DamagedError,
-    DuplicateError,
-    InputError,
-    MalformedError,
-    MismatchError,
-    RangeError,
-    RequiredError,
-)
+from ...core import errors
 from ...storage.weights import load_tensors, read_metadata, stream_tensors
 from .counts import size_type
 from .table import NamedArray
@@ -111,11 +103,11 @@ class Shard:
     def __init__(self, path: Path) -> None:
         try:
             self.path, metadata, tensors = path, read_metadata(path), load_tensors(path)
-        except InputError as error:
+        except errors.InputError as error:
             reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
-            raise DamagedError(f"{path}: {reason}; count this shard again") from None
+            raise errors.DamagedError(f"{path}: {reason}; count this shard again") from None
         if metadata.get("format") != FORMAT:
-            raise MalformedError(f"{path}: not a shard of n-gram counts; give the files that count_shard wrote")
+            raise errors.MalformedError(f"{path}: not a shard of n-gram counts; give the files that count_shard wrote")
         try:
             self.order, self.vocabulary_size = int(metadata["order"]), int(metadata["vocabulary_size"])
             self.low, self.high = (_bound(metadata[name], self.order) for name in ("low", "high"))
@@ -148,9 +140,9 @@ class Shard:
             raise self.damaged(f"the index of block {index:,} has changed")
         return columns
 
-    def damaged(self, problem: str) -> InputError:
+    def damaged(self, problem: str) -> errors.InputError:
         """Return the error for a damaged file."""
-        return DamagedError(f"{self.path}: damaged ({problem}); count this shard again")
+        return errors.DamagedError(f"{self.path}: damaged ({problem}); count this shard again")
 
 
 def _checksum(*arrays: np.ndarray) -> int:
@@ -245,19 +237,19 @@ def open_shards(paths: Sequence[str | Path]) -> list[ShardSequence]:
         InputError: there is no shard, the same one twice, shards of other orders or vocabularies, or a damaged one.
     """
     if not paths:
-        raise RequiredError("no shards to merge; give the files that count_shard wrote")
+        raise errors.RequiredError("no shards to merge; give the files that count_shard wrote")
     if isinstance(paths, str | Path):
-        raise RangeError(f"{paths}: one path, not a list of paths; give [{str(paths)!r}]")
+        raise errors.RangeError(f"{paths}: one path, not a list of paths; give [{str(paths)!r}]")
     files = [Path(path).resolve() for path in paths]
     if len(set(files)) < len(files):
         double = next(path for i, path in enumerate(paths) if files[i] in files[:i])
-        raise DuplicateError(f"{double}: given twice, so that its counts would be doubled; give it once")
+        raise errors.DuplicateError(f"{double}: given twice, so that its counts would be doubled; give it once")
     shards = [Shard(Path(path)) for path in paths]
     first = shards[0]
     for shard in shards[1:]:
         for name in ("order", "vocabulary_size"):
             if (found := getattr(shard, name)) != (expected := getattr(first, name)):
-                raise MismatchError(
+                raise errors.MismatchError(
                     f"{shard.path}: {name} is {found:,}, but {expected:,} in {first.path}; count all shards with the "
                     "same settings"
                 )
