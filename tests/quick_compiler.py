@@ -13,7 +13,6 @@ import pytest
 from filelock import FileLock
 
 from seriatim.compiler.cpp import toolchain as compiler
-from seriatim.recurrence import compiled_step
 
 FOR_USE = compiler.OPTIONS
 
@@ -37,9 +36,9 @@ def compiled_for_use() -> Iterator[None]:
 def _with_options(options: tuple[str, ...]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "OPTIONS", options)
-        compiled_step._step_library.cache_clear()
+        compiler.typed_library.cache_clear()
         yield
-    compiled_step._step_library.cache_clear()
+    compiler.typed_library.cache_clear()
 
 
 @functools.cache

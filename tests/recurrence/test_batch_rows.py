@@ -48,9 +48,9 @@ def tune(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         if subprocess.run(trial, input=b"", capture_output=True, check=False).returncode:
             pytest.skip(f"the compiler has no option {option}")
         monkeypatch.setenv("CXX", shlex.join([*command, option]))
-        compiled_step._step_library.cache_clear()
+        compiler.typed_library.cache_clear()
     yield
-    compiled_step._step_library.cache_clear()
+    compiler.typed_library.cache_clear()
 
 
 def tuned(arguments: str, kinds: Iterable[tuple[str, ...]], few: Collection[tuple[str, ...]]) -> pytest.MarkDecorator:
