@@ -19,7 +19,7 @@ from seriatim.core.contract import RecurrentCell
 from seriatim.core.state import State, map_state, select_state, state_leaves
 from seriatim.layers.registry import BUILT_IN
 from seriatim.models.language_model import LanguageModel
-from seriatim.recurrence import compiled_loop, compiled_step, explain, uncompiled
+from seriatim.recurrence import compiled_loop, explain, uncompiled
 from seriatim.recurrence.fast_path import run_step
 from seriatim.recurrence.round_weights import round_weights
 from seriatim.recurrence.weight_formats import GROUP
