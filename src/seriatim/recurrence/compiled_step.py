@@ -367,7 +367,7 @@ def _rebuilt(state: State, numbers: Iterator[int], new: dict[int, Tensor], appen
 
 
 def _step_library(double: bool) -> ctypes.CDLL:
-    signatures = {"run_step": "pqppqiipq", "pack_matrix": "pqqqqipip", "packed_bytes": "qqi:q"}
+    signatures = {"run_step": "pqppqiipq:i", "pack_matrix": "pqqqqipip", "packed_bytes": "qqi:q"}
     if (functions := typed_library(preamble(double), **signatures)) is None:
         raise UncompiledError
     return functions
