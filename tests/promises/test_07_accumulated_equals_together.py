@@ -67,7 +67,7 @@ def exact_word_dropout(config: dict) -> dict:
     """Without what is drawn batch by batch."""
     options = config["model"].get("options", {})
     if config["task"] == "tag":
-        options = {**options, "word_dropout": 0.0}
+        options = {**options, "word_dropout": 0.0, "hidden_words": 0.0}
     if config["task"] == "seq2seq":
         options = {**options, "hallucination": 0.0}
     return {**config, "model": {**config["model"], "options": options}}
