@@ -50,7 +50,8 @@ def check_lengths(lengths: Tensor | list[int] | None, batch_size: int, time: int
         return lengths.long()
     if batch_size == 0:
         return None
-    shortest, longest = (of(lengths.tolist()) for of in (min, max))  # for few rows faster than operators
+    numbers = lengths.tolist()  # for few rows faster than operators
+    shortest, longest = min(numbers), max(numbers)
     if shortest < 0 or longest > time:
         raise RangeError(f"lengths: got {shortest} to {longest}; give 0 to {time}, the length of the sequence")
     return None if shortest == time else lengths.long()
