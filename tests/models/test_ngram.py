@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from seriatim.core.state import state_leaves
 from seriatim.counting.ngram import NGram, UnigramCache
+from seriatim.counting.ngrams import table
 from seriatim.counting.ngrams.counts import Level, Unigrams, count_ngrams
 from seriatim.counting.ngrams.resources import ArrayAllocator
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
@@ -229,6 +230,20 @@ def test_a_whole_text_as_its_windows() -> None:
     inputs = torch.from_numpy(np.concatenate([[0], ids[:-1]]).astype(np.int64))
     losses, _ = made.token_losses(inputs.unsqueeze(0), torch.from_numpy(ids.astype(np.int64)).unsqueeze(0))
     torch.testing.assert_close(torch.from_numpy(whole), losses[0])
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("tokens", [0, 1, 2, 40, 1000])
+def test_compiled_code_looks_up_the_same(order: int, tokens: int, monkeypatch) -> None:
+    made, ids = model(text(300), order), text(tokens + 1)[:tokens].astype(np.int64)
+    ids[::7] = -1  # no token
+    indices, log_probabilities = made.table.look_up(ids)
+    assert (log_probabilities[ids < 0] == 0).all()
+    monkeypatch.setattr(table, "typed_library", lambda *_, **__: None)
+    as_arrays = made.table.look_up(ids) if tokens else (np.empty((order, 0)), np.empty(0))
+    np.testing.assert_array_equal(indices, as_arrays[0])
+    after = np.flatnonzero(ids[1:] >= 0) + 1
+    np.testing.assert_allclose(log_probabilities[after], as_arrays[1][after], rtol=1e-14)
 
 
 def test_weights_of_a_mixture_rise_the_likelihood() -> None:

@@ -31,7 +31,7 @@ def compiled_bag() -> ctypes.CDLL | None:
 def address(values: np.ndarray) -> int:
     """Return where the values of an array begin, which must be stored one after another."""
     assert values.flags.c_contiguous
-    return values.ctypes.data
+    return int(values.__array_interface__["data"][0])
 
 
 class CompiledCounts:

@@ -159,17 +159,14 @@ class NGram(RecentTokens):
             before = ids[max(0, start - self.order) : start]
             first = np.append(padding, BOUNDARY)[len(before) :]  # the beginning of the text
             text = np.concatenate([first, before, ids[start : start + LOOKUP_SIZE]]).astype(np.int64, copy=False)
-            indices = self.table.ending(text[None], self.order)
-            contexts, ngrams = [index[:, :-1] for index in indices], [index[:, 1:] for index in indices]
-            log_probabilities = self.table.backed_off(contexts, ngrams)
-            losses[start : start + LOOKUP_SIZE] = -log_probabilities[0, self.order - 1 :]
+            indices, log_probabilities = self.table.look_up(text)
+            losses[start : start + LOOKUP_SIZE] = -log_probabilities[self.order :]
             if not counts:
                 return
             if self.seen is not None:
-                is_impossible = self.table.impossible(contexts, ngrams, self.seen.tokens)
+                is_impossible = self.table.impossible(list(indices[:, :-1]), list(indices[:, 1:]), self.seen.tokens)
                 impossible[start // LOOKUP_SIZE] = np.count_nonzero(is_impossible[self.order - 1 :])
-            rows = [index[0] for index in indices]
-            tallies[start // LOOKUP_SIZE] = count_unseen(text, rows, self.order, self.seen)
+            tallies[start // LOOKUP_SIZE] = count_unseen(text, indices, self.order, self.seen)
 
         if len(starts) == 1:
             look_up(0)  # to start a thread takes longer than to look up a line

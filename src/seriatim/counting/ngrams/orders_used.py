@@ -30,10 +30,9 @@ def orders_used(table: NgramTable, text: np.ndarray) -> OrdersUsed:
     """Look up every token of a text ``(tokens,)``, which begins after a boundary."""
     orders = table.orders
     ids = np.concatenate([np.full(len(orders) - 1, -1), [BOUNDARY], text]).astype(np.int64)
-    indices = [index[0] for index in table.ending(ids[None], len(orders))]
-    ngrams = [index[len(orders) :] for index in indices]
-    contexts = [index[len(orders) - 1 : -1] for index in indices]
-    is_known = np.stack([index >= 0 for index in ngrams])
+    indices = table.look_up(ids)[0]
+    ngrams, contexts = indices[:, len(orders) :], indices[:, len(orders) - 1 : -1]
+    is_known = ngrams >= 0
     backoffs, probabilities = np.ones(is_known.shape), np.empty(is_known.shape)
     probabilities[0] = orders[0].probability[ngrams[0]]
     for n in range(1, len(orders)):

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...compiler.cpp.toolchain import typed_library
 from ...core.errors import DamagedError
+from ..compiled_bag import address
 from .windows import INTEGER_BITS
 
 LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
@@ -106,6 +108,13 @@ def _within(values: np.ndarray, largest: float) -> bool:
     return not len(values) or bool(values.min() >= 0 and values.max() <= largest)
 
 
+def checked(log_probabilities: np.ndarray) -> np.ndarray:
+    """Return log probabilities, none of which may be NaN or infinitely large."""
+    if not (log_probabilities < np.inf).all():
+        raise DamagedError("the n-gram tables hold NaN or infinity; restore model.safetensors")
+    return log_probabilities
+
+
 class NgramTable:
     """The tables of an n-gram model: its orders, shortest first. The unigrams are all tokens of the vocabulary."""
 
@@ -177,9 +186,25 @@ class NgramTable:
                 known_context = context >= 0
                 total[remaining[known_context]] += np.log(self.orders[n - 1].backoff[context[known_context]])
             total[remaining] += np.log(self.orders[0].probability[ngrams[0].ravel()[remaining]])
-        if not (total < np.inf).all():
-            raise DamagedError("the n-gram tables hold NaN or infinity; restore model.safetensors")
-        return total.reshape(ngrams[0].shape)
+        return checked(total).reshape(ngrams[0].shape)
+
+    def look_up(self, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Look up every token of a text of ids ``(tokens,)``, −1 for no token, in compiled code where there is some.
+
+        Returns:
+            The indices of the n-grams that end at each token, −1 for those that are not in the tables ``(orders,
+            tokens)``, and log p of each token, in nats ``(tokens,)``; those of the first and of no token mean nothing.
+        """
+        functions = typed_library('#include "ngrams.h"\n', look_up="pqqpqpp")
+        if functions is None:
+            indices = np.concatenate(self.ending(text[None], len(self.orders)))
+            return indices, np.append(0.0, self.backed_off(list(indices[:, :-1]), list(indices[:, 1:])))
+        assert text.max(initial=-1) < self.vocabulary_size
+        orders = np.array([(address(key), len(key), *map(address, rest)) for key, *rest in self.orders])
+        indices, total = np.empty((len(orders), len(text)), np.int64), np.empty(len(text))
+        sizes = len(orders), self.vocabulary_size, address(text), len(text)
+        functions.look_up(address(orders), *sizes, address(indices), address(total))
+        return indices, checked(total)
 
     def impossible(
         self, contexts: Sequence[np.ndarray], ngrams: Sequence[np.ndarray], counts: np.ndarray

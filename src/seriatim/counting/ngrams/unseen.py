@@ -78,14 +78,15 @@ def seen_arrays(records: list[Record]) -> Iterator[NamedArray]:
     yield from zip(TENSOR_NAMES, seen_of(records), strict=True)
 
 
-def count_unseen(text: np.ndarray, indices: list[np.ndarray], skipped: int, seen: Seen | None) -> np.ndarray:
+def count_unseen(text: np.ndarray, indices: np.ndarray, skipped: int, seen: Seen | None) -> np.ndarray:
     """Return how many n-grams of each order end at the tokens of a text, and how many of them are not in the tables.
 
     The third row has the number of tokens by the longest n-gram that is in the tables ``(3, orders)``: with the tokens
     that are unseen themselves, they are all tokens.
 
     ``text`` holds token ids, −1 for no token; the first ``skipped`` of them are only context. ``indices`` are those of
-    the n-grams that end at each token, −1 if not in the tables, for n = 1, 2, … Without ``seen`` all tokens are seen.
+    the n-grams that end at each token ``(orders, tokens)``, −1 if not in the tables. Without ``seen`` all tokens are
+    seen.
     """
     predicted, missing, matched = np.zeros((3, len(indices)), np.int64)
     longest = np.zeros(len(text), np.int64)
