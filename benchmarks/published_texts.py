@@ -15,7 +15,7 @@ def shakespeare(data: Path, work: Path) -> list[Part]:
 
 
 def shakespeare_row(model: str, asked: float, *options: str) -> Row:
-    """Return a row for a model that reads as much text as nanoGPT; its options were chosen on training text."""
+    """Return a row for a model that reads as much text as nanoGPT, with options chosen on held-out training text."""
     return Row(
         f"{model}, 2,000 steps of 12 × 64 tokens",
         "nats per character of tinyshakespeare",

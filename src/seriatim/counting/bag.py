@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..compiler.cpp.toolchain import address
 from ..models.classifier import Classifier
 from ..models.probabilities import softmax
-from .compiled_bag import TEXTS_READ, CompiledCounts, address, compiled_bag
+from .compiled_bag import TEXTS_READ, CompiledCounts, compiled_bag
 from .minimization import TIME_SPENT, minimize
 from .sparse_features import SparseRows, find_keys, find_ngrams, read_characters
 

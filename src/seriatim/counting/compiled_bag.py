@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..compiler.cpp.toolchain import typed_library
+from ..compiler.cpp.toolchain import address, typed_library
 from .sparse_features import SparseRows, read_characters
 
 TEXTS_READ = 1 << 14
@@ -26,12 +26,6 @@ def compiled_bag() -> ctypes.CDLL | None:
         bag_logits="pppppppppqqqqii",
         ascend="ppppppqqppp:d",
     )
-
-
-def address(values: np.ndarray) -> int:
-    """Return where the values of an array begin, which must be stored one after another."""
-    assert values.flags.c_contiguous
-    return int(values.__array_interface__["data"][0])
 
 
 class CompiledCounts:

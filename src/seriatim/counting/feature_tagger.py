@@ -31,10 +31,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..compiler.cpp.toolchain import address
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus
 from ..models.crf import CRF, bio_transitions, compiled_tags
 from ..models.tagger import TagModel
-from .compiled_bag import address
 from .minimization import Minimum, minimize
 from .sparse_features import COLUMNS, LOWER, NONE, P, SparseRows, find_attributes, find_keys, mix, read_forms
 

@@ -9,7 +9,7 @@ struct Order {  // see `Order` in counting/ngrams/table.py
   const double *probability, *backoff;
 };
 
-// Searches in sorted keys that wait for memory together: a step of all of them, then the next.
+// Binary searches that go on side by side, so that the processor waits for the memory of all of them at once.
 struct Searches {
   static const int TOGETHER = 32;
   const Order& order;

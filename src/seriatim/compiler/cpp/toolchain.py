@@ -15,6 +15,8 @@ import subprocess
 import warnings
 from pathlib import Path
 
+import numpy as np
+
 from ...storage.disk_cache import cached, named_folder
 
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
@@ -50,6 +52,12 @@ def typed_library(text: str, **signatures: str) -> ctypes.CDLL | None:
         function = getattr(functions, name)
         function.argtypes, function.restype = [TYPES[letter] for letter in arguments], TYPES.get(result)
     return functions
+
+
+def address(values: np.ndarray) -> int:
+    """Return where the values of an array begin, which must be stored one after another."""
+    assert values.flags.c_contiguous
+    return int(values.__array_interface__["data"][0])
 
 
 def library(text: str) -> ctypes.CDLL | None:

@@ -38,9 +38,8 @@ def orders_used(table: NgramTable, text: np.ndarray) -> OrdersUsed:
     for n in range(1, len(orders)):
         has_context = contexts[n - 1] >= 0
         backoffs[n, has_context] = orders[n - 1].backoff[contexts[n - 1][has_context]]
-        known = orders[n].probability[ngrams[n][is_known[n]]]
         probabilities[n] = backoffs[n] * probabilities[n - 1]
-        probabilities[n, is_known[n]] = known
+        probabilities[n, is_known[n]] = orders[n].probability[ngrams[n][is_known[n]]]
     return OrdersUsed(is_known, backoffs, probabilities)
 
 

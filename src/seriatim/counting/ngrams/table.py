@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...compiler.cpp.toolchain import typed_library
+from ...compiler.cpp.toolchain import address, typed_library
 from ...core.errors import DamagedError
-from ..compiled_bag import address
 from .windows import INTEGER_BITS
 
 LARGE_TABLE, CHECKED, CHECKED_IN_LARGE = 1 << 20, 4096, 4
@@ -109,7 +108,7 @@ def _within(values: np.ndarray, largest: float) -> bool:
 
 
 def checked(log_probabilities: np.ndarray) -> np.ndarray:
-    """Return log probabilities, none of which may be NaN or infinitely large."""
+    """Return log probabilities; raise DamagedError if one of them is NaN or +∞."""
     if not (log_probabilities < np.inf).all():
         raise DamagedError("the n-gram tables hold NaN or infinity; restore model.safetensors")
     return log_probabilities
@@ -189,16 +188,17 @@ class NgramTable:
         return checked(total).reshape(ngrams[0].shape)
 
     def look_up(self, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Look up every token of a text of ids ``(tokens,)``, −1 for no token, in compiled code where there is some.
+        """Look up every token of a text of ids ``(tokens,)``, −1 for no token; in compiled code if possible.
 
         Returns:
-            The indices of the n-grams that end at each token, −1 for those that are not in the tables ``(orders,
-            tokens)``, and log p of each token, in nats ``(tokens,)``; those of the first and of no token mean nothing.
+            The indices of the n-grams that end at each token ``(orders, tokens)``, −1 for those that are not in the
+            tables, and log p of each token, in nats ``(tokens,)``. Ignore log p of the first token and of no token.
         """
         functions = typed_library('#include "ngrams.h"\n', look_up="pqqpqpp")
         if functions is None:
             indices = np.concatenate(self.ending(text[None], len(self.orders)))
             return indices, np.append(0.0, self.backed_off(list(indices[:, :-1]), list(indices[:, 1:])))
+        text = np.ascontiguousarray(text, np.int64)
         assert text.max(initial=-1) < self.vocabulary_size
         orders = np.array([(address(key), len(key), *map(address, rest)) for key, *rest in self.orders])
         indices, total = np.empty((len(orders), len(text)), np.int64), np.empty(len(text))
