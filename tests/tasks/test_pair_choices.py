@@ -84,17 +84,17 @@ def test_tokens_are_shared_as_often_as_they_occur() -> None:
 
 
 CHOICES = {
-    "inflection": (*INFLECTION, ("word", None, True, True, True, True, 0.5, 0.0)),
-    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, True, 0.0, 0.0)),
-    "phonetic alphabet": (WORDS, IPA, ("char", None, False, False, True, True, 0.0, 0.1)),
-    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, True, 0.0, 0.0)),
-    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, False, 0.0, 0.1)),
+    "inflection": (*INFLECTION, ("word", None, True, True, True, True, 0.5)),
+    "pronunciation": (WORDS, PHONES, ("char", "word", False, False, True, True, 0.0)),
+    "phonetic alphabet": (WORDS, IPA, ("char", None, False, False, True, True, 0.0)),
+    "spelling": ([word.upper() for word in WORDS], WORDS, ("char", None, False, False, True, True, 0.0)),
+    "translation": (SENTENCES, [text[::-1] for text in SENTENCES], ("bpe", None, True, False, False, False, 0.0)),
     "another alphabet": (
         SENTENCES,
         [text.upper() for text in SENTENCES],
-        ("bpe", None, False, False, False, False, 0.0, 0.1),
+        ("bpe", None, False, False, False, False, 0.0),
     ),
-    "normalization": (SENTENCES, SENTENCES, ("bpe", None, True, True, False, False, 0.0, 0.1)),
+    "normalization": (SENTENCES, SENTENCES, ("bpe", None, True, True, False, False, 0.0)),
 }
 
 

@@ -63,8 +63,7 @@ class Options(ScheduledSampling):
     target_kind: Literal["byte", "char", "word", "bpe", "unigram"] | None = None
     """Kind of the target tokenizer; by default `tokenizer.kind`, or chosen from the targets if that is not given."""
     label_smoothing: Rate | None = None
-    """Share of the probability of a target that is spread over all tokens in the training loss; by default 0.1 if the
-    targets are running text or symbols with marks, or if there are many, else 0."""
+    """Share of the probability of a target that is spread over all tokens in the training loss; by default 0.1."""
     hallucination: Rate | None = None
     """Share of the training pairs in which the longest part that source and target share gets other tokens, on both
     sides and again at every step (Anastasopoulos & Neubig 2019); by default for few pairs that share much."""

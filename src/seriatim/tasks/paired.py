@@ -239,8 +239,8 @@ LEARNING_RATE = 0.002
 a few hundred steps."""
 COPIED = 0.3
 """Share of the target tokens that must occur in their own source, so that copying is worthwhile."""
-SMOOTHING, SMOOTHED_PAIRS = 0.1, 50_000
-"""Label smoothing if the targets are running text or symbols with marks, or if there are so many pairs or more."""
+SMOOTHING = 0.1
+"""Label smoothing (C. Szegedy et al., "Rethinking the Inception architecture for computer vision", CVPR 2016)."""
 TRANSFORMER_PAIRS = ((200_000, 256), (10_000, 128))
 """Smallest numbers of pairs of running text for a Transformer by default, each with the width of the model."""
 TRANSFORMER: JsonObject = {"layer": "transformer", "num_layers": 4, "tie_weights": True}
@@ -262,7 +262,6 @@ class PairChoices(NamedTuple):
     location: bool
     aligned: bool
     hallucination: float
-    label_smoothing: float
 
 
 def choose(
@@ -296,7 +295,6 @@ def choose(
         location=of_targets != "text",
         aligned=of_targets != "text" and len(written) <= MANY,
         hallucination=hallucination_rate(count) if copied >= MOSTLY and of_targets != "text" else 0.0,
-        label_smoothing=SMOOTHING if of_targets == "text" or is_composed or count >= SMOOTHED_PAIRS else 0.0,
     )
 
 

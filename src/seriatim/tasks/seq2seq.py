@@ -37,7 +37,7 @@ from .data_files import read_lengths, warn_of_long
 from .defaults import default_rate, has_budget, seeing_everything, split_options, with_kind, with_model, with_options
 from .explainer import ExplainedModel, Explainer
 from .names import TASK_SUMMARIES
-from .paired import PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
+from .paired import SMOOTHING, PairLimits, PairReader, choose_for_pairs, data_dependent_defaults, default_model
 from .task import ModelBuilder, Objective, Predictor, Reader, Task, TaskKind
 from .translation_explainer import TranslatedData, explain_ctc, explain_encoder_decoder
 
@@ -91,7 +91,7 @@ def choose(given: Config, config: Config, reader: Reader[Pairs]) -> Config:
         location=chosen.location and has_one_head,
         aligned=chosen.aligned and can_align,
         hallucination=0.0 if at_once else chosen.hallucination,
-        label_smoothing=0.0 if at_once else chosen.label_smoothing,
+        label_smoothing=0.0 if at_once else SMOOTHING,
     )
 
 
