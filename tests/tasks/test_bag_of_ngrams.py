@@ -11,7 +11,7 @@ import torch
 import seriatim
 from seriatim.cli.main import main
 from seriatim.counting import bag
-from seriatim.counting.bag import Bag, count_features, fit_softmax
+from seriatim.counting.bag import Bag, count_features, fit_weights
 from seriatim.counting.sparse_features import SparseRows, find_ngrams
 from seriatim.storage.weights import load_tensors, read_metadata, save_tensors
 
@@ -68,7 +68,7 @@ def test_verbs(run: seriatim.Run, folder: Path, capsys: pytest.CaptureFixture[st
     assert "label" in page.read_text()
     assert main(["layers"]) == 0
     assert "bag" in capsys.readouterr().out
-    assert "softmax regression" in (run.path / "README.md").read_text()
+    assert "linear classifier" in (run.path / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,16 @@ def test_rare_ngrams_are_left_out_if_there_are_too_many() -> None:
     assert len(table.words) == features.width == 2  # "one", and as the first; of three that occur twice, none
 
 
-def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("one_versus_rest", [False, True])
+def test_compiled_code_counts_and_fits_what_arrays_do(one_versus_rest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("aab  c.-'é東"), size=random.integers(30))) for _ in range(300)] + ["a " * 700]
     labels = torch.tensor([text.count("b") % 3 for text in texts])
     settings = {"words": 3, "characters": 4, "min_texts": 2, "max_features": 900}
     table, features = count_features(texts, **settings)
-    fitted = fit_softmax(features, labels, 3, strength=5.0)
-    again = fit_softmax(features, labels, 3, strength=5.0)
+    how = {"strength": 5.0, "one_versus_rest": one_versus_rest}
+    fitted = fit_weights(features, labels, 3, **how)
+    again = fit_weights(features, labels, 3, **how)
     assert torch.equal(fitted.weights, again.weights)
     found = [table.features(some) for some in (texts, ["never seen 😀"], ["-ab ab", ""], [])]
     model = bag.Bag(table, fitted.weights, fitted.bias)
@@ -199,7 +201,7 @@ def test_compiled_code_counts_and_fits_what_arrays_do(monkeypatch: pytest.Monkey
         for values, reference in zip(compiled, table.features(some), strict=True):
             torch.testing.assert_close(values, reference)
     monkeypatch.setattr(bag, "TOLERANCE", 1e-7)
-    slowly = fit_softmax(features, labels, 3, strength=5.0)
+    slowly = fit_weights(features, labels, 3, **how)
     first, second = (features.times(one.weights) + one.bias for one in (fitted, slowly))
     assert (first - second).abs().mean() < 0.05 * second.abs().mean()
 
@@ -214,8 +216,9 @@ def test_the_features_of_training_texts_are_those_found_again() -> None:
     torch.testing.assert_close(norms, torch.tensor([1.0, 0.0, 1.0]))
 
 
+@pytest.mark.parametrize("one_versus_rest", [False, True])
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_the_minimum_has_no_gradient(is_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_minimum_has_no_gradient(is_compiled: bool, one_versus_rest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     dense = random.normal(size=(40, 6)) * (random.random((40, 6)) < 0.5)
     rows, columns = dense.nonzero()
@@ -225,14 +228,20 @@ def test_the_minimum_has_no_gradient(is_compiled: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(bag, "GAP", 1e-5)
     if not is_compiled:
         monkeypatch.setattr(bag, "compiled_bag", lambda: None)
-    fitted = fit_softmax(features, labels, 3, strength=strength, weights=weights)
+    how = {"strength": strength, "weights": weights, "one_versus_rest": one_versus_rest}
+    fitted = fit_weights(features, labels, 3, **how)
     point = [part.double().requires_grad_() for part in (fitted.weights, fitted.bias)]
-    x = torch.from_numpy(dense)
-    losses = torch.nn.functional.cross_entropy(x @ point[0] + point[1], labels, reduction="none") * weights
+    x, truth = torch.from_numpy(dense), torch.nn.functional.one_hot(labels, 3).double()
+    logits = x @ point[0] + point[1]
+    if one_versus_rest:
+        errors = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(1)
+    else:
+        errors = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    losses = errors * weights
     penalty = sum(part.square().sum() for part in point) / (2 * strength * 40)
     start = torch.zeros_like(point[0]), torch.zeros_like(point[1])
     (losses.mean() + penalty).backward()
-    at_start = torch.nn.functional.one_hot(labels, 3).double().sub(1 / 3).mul(weights[:, None] / 40)
+    at_start = truth.sub(1 / 2 if one_versus_rest else 1 / 3).mul(weights[:, None] / 40)
     size = (x.t() @ at_start).norm()
     assert all(len(part) == len(first) for part, first in zip(point, start, strict=True))
     assert torch.cat([part.grad.flatten() for part in point]).norm() < 0.05 * size

@@ -4,15 +4,19 @@
     minimize  (1/n) Σ_i w_i (−log P(y_i | x_i)) + (‖W‖² + ‖b‖²) / (2 n C)
 
 c_j how often n-gram j occurs in the text · d_j in how many of the n training texts it occurs · w_i weights, 1 by
-default · C the strength with which the data pull: small values regularize more.
+default · C the strength with which the data pull: small values regularize more. Of many labels, each is fitted against
+all others: −log P(y_i | x_i) above is then Σ_k −log σ(±(W x_i + b)_k), with + where k is the label (R. Rifkin and A.
+Klautau, "In defense of one-vs-all classification", JMLR 5, 2004).
 
 G. Salton and C. Buckley, "Term-weighting approaches in automatic text retrieval", Information Processing & Management
 24 (1988); words and characters together as in S. Wang and C. Manning, ACL 2012, and the pipelines of scikit-learn.
 """
 
 import ctypes
+import functools
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -192,11 +196,7 @@ VARIANCE = 0.05
 """P (1 − P) of a label on average, which scales the diagonal of the Hessian; it only changes the speed."""
 
 
-TEXTS_TOGETHER = 256
-"""Texts whose probabilities are computed in memory of their own."""
-
-
-class FittedSoftmax(NamedTuple):
+class FittedWeights(NamedTuple):
     """Weights ``(features, labels)``, biases ``(labels,)``, and why the search ended."""
 
     weights: Tensor
@@ -204,15 +204,16 @@ class FittedSoftmax(NamedTuple):
     ended: str
 
 
-def fit_softmax(
+def fit_weights(
     features: SparseRows,
     labels: Tensor,
     num_labels: int,
     *,
     strength: float,
     weights: Tensor | None = None,
+    one_versus_rest: bool = False,
     seconds: float | None = None,
-) -> FittedSoftmax:
+) -> FittedWeights:
     """Fit the weights of all labels.
 
     Args:
@@ -221,58 +222,63 @@ def fit_softmax(
         num_labels: number of labels.
         strength: C of the formula.
         weights: w of the formula ``(texts,)``; None for 1 each.
+        one_versus_rest: fit each label against all others.
         seconds: limit of the time; None for none.
     """
-    functions = compiled_bag()
+    weights, functions = torch.ones(len(labels)) if weights is None else weights.float(), compiled_bag()
+    regression = _Regression(features, labels, num_labels, strength, weights, one_versus_rest)
     if functions is not None and len(features.columns):
-        pulls = np.full(len(labels), strength, np.float32) * (1 if weights is None else weights.numpy())
-        return ascend(functions, features, labels.numpy(), num_labels, pulls.astype(np.float32), seconds)
-    found = minimize(_Softmax(features, labels, num_labels, weights, strength), tolerance=TOLERANCE, seconds=seconds)
-    return FittedSoftmax(found.point[:-1], found.point[-1], found.ended)
+        return _ascend(functions, regression, seconds)
+    found = minimize(regression, tolerance=TOLERANCE, seconds=seconds)
+    return FittedWeights(found.point[:-1], found.point[-1], found.ended)
 
 
-def ascend(
-    functions: ctypes.CDLL,
-    features: SparseRows,
-    labels: np.ndarray,
-    num_labels: int,
-    pulls: np.ndarray,
-    seconds: float | None,
-) -> FittedSoftmax:
-    """Fit by dual coordinate ascent in compiled code; ``pulls`` are C times the weight of each text ``(texts,)``.
+def _ascend(functions: ctypes.CDLL, regression: "_Regression", seconds: float | None) -> FittedWeights:
+    """Fit by dual coordinate ascent in compiled code.
 
     W = Σ_i C w_i (y_i − q_i) x_i, where q_i are probabilities, at the minimum those of the model. Text by text, q_i
     becomes the one that minimizes the objective while all others stay. H.-F. Yu, F.-L. Huang and C.-J. Lin, "Dual
     coordinate descent methods for logistic regression and maximum entropy models", Machine Learning 85 (2011).
     """
-    started, texts = time.perf_counter(), len(labels)
+    started, features, labels = time.perf_counter(), regression.features, regression.labels
+    texts, num_labels, pulls = len(labels), regression.num_labels, regression.strength * regression.weights
     weights, bias = torch.zeros(features.width, num_labels), torch.zeros(num_labels)
-    duals = np.eye(num_labels, dtype=np.float32)[labels]
-    matrix = [values.numpy() for values in (features.offsets, features.columns, features.values)]
+    duals = np.eye(num_labels, dtype=np.float32)[labels.numpy()]
+    given = [x.numpy() for x in (features.offsets, features.columns, features.values, labels, pulls)]
     random, ended = np.random.default_rng(0), f"{MAX_PASSES} passes over the texts were made"
     for number in range(1, MAX_PASSES + 1):
-        arrays = [*matrix, labels, pulls, random.permutation(texts)]
+        arrays = [*given, random.permutation(texts)]
         sizes, results = (texts, num_labels), (weights.numpy(), bias.numpy(), duals)
-        gap = functions.ascend(*map(address, arrays), *sizes, *map(address, results))
+        gap = functions.ascend(*map(address, arrays), *sizes, *map(address, results), regression.one_versus_rest)
         if gap < texts * (GAP if len(features.values) <= LARGE else LARGE_GAP):
             ended = f"the duality gap was small after {number} passes over the texts"
             break
         if seconds is not None and time.perf_counter() - started > seconds:
             ended = f"{TIME_SPENT} after {number} passes over the texts"
             break
-    return FittedSoftmax(weights, bias, ended)
+    return FittedWeights(weights, bias, ended)
 
 
-class _Softmax:
-    """The loss of logits; a point is ``(features + 1, labels)``, with the biases in the last row."""
+@dataclass
+class _Regression:
+    """The arguments of `fit_weights`, as `minimize` needs them.
 
-    def __init__(
-        self, features: SparseRows, labels: Tensor, num_labels: int, weights: Tensor | None, strength: float
-    ) -> None:
-        self.features, self.transposed = features, features.transposed()
-        self.labels, self.num_labels = labels, num_labels
-        self.weights = None if weights is None else weights.float()
-        self.decay = 1 / (strength * len(labels))
+    A point is ``(features + 1, labels)``, with the biases in the last row.
+    """
+
+    features: SparseRows
+    labels: Tensor
+    num_labels: int
+    strength: float
+    weights: Tensor
+    one_versus_rest: bool
+
+    def __post_init__(self) -> None:
+        self.decay = 1 / (self.strength * len(self.labels))
+
+    @functools.cached_property
+    def transposed(self) -> SparseRows:
+        return self.features.transposed()
 
     def start(self) -> Tensor:
         return torch.zeros(self.features.width + 1, self.num_labels)
@@ -288,16 +294,15 @@ class _Softmax:
         return self.features.times(point[:-1]) + point[-1]
 
     def loss(self, outputs: Tensor) -> tuple[float, Tensor]:
-        for some in torch.split(outputs, TEXTS_TOGETHER):
-            some.copy_(F.log_softmax(some, dim=1))
-        log_p = outputs
         rows = torch.arange(len(self.labels))
-        losses = -log_p[rows, self.labels]
-        errors = log_p.exp_()
+        if self.one_versus_rest:
+            losses, errors = F.softplus(outputs).sum(1) - outputs[rows, self.labels], outputs.sigmoid()
+        else:
+            log_p = F.log_softmax(outputs, dim=1)
+            losses, errors = -log_p[rows, self.labels], log_p.exp()
         errors[rows, self.labels] -= 1
-        if self.weights is not None:
-            losses, errors = losses * self.weights, errors.mul_(self.weights.unsqueeze(1))
-        return float(losses.double().mean()), errors.div_(len(losses))
+        errors *= self.weights.unsqueeze(1) / len(losses)
+        return float((losses * self.weights).double().mean()), errors
 
     def gradient(self, errors: Tensor) -> Tensor:
         return torch.cat([self.transposed.times(errors), errors.sum(0, keepdim=True)])

@@ -24,7 +24,7 @@ def compiled_bag() -> ctypes.CDLL | None:
         counts_keys="pipp",
         counts_rows="pppqppp:q",
         bag_logits="pppppppppqqqqii",
-        ascend="ppppppqqppp:d",
+        ascend="ppppppqqpppi:d",
     )
 
 

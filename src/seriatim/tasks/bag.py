@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..config import Config, Positive, Section
 from ..core.errors import SizeError
 from ..core.json_object import JsonObject
-from ..counting.bag import Bag, count_features, fit_softmax
+from ..counting.bag import Bag, count_features, fit_weights
 from ..counting.compiled_bag import compiled_bag
 from ..data.vocabulary import Vocabulary
 from ..storage.weights import save_tensors
@@ -32,6 +32,9 @@ MAX_LOGITS = 1 << 28
 """Largest number of training texts times labels."""
 FEW_TEXTS = 1000
 """Number of texts from which n-grams of a single text are left out."""
+
+MANY_LABELS = 10
+"""Smallest number of labels that are fitted each against all others, which is more accurate then."""
 
 
 class Options(Section):
@@ -68,7 +71,7 @@ class BagBuilder(FittedBuilder):
         longest = f"{options.word_ngrams} words, {characters} characters"
         strength = options.strength or 5 * len(model.bias) ** 0.5
         return [
-            ("model", f"softmax regression on n-grams of up to {longest}"),
+            ("model", f"linear classifier of n-grams of up to {longest}"),
             ("n-grams", f"{len(table.words):,} of words, {len(table.characters):,} of characters"),
             ("strength", f"{strength:.3g}"),
             ("training", f"{summary['tokens']:,} tokens, {summary['ended']}, {summary['seconds']:.0f} s"),
@@ -110,12 +113,13 @@ class BagFitting(Fitter[Documents, Options]):
         # A balanced class has the same total weight as every other one that occurs.
         counts = np.bincount(labels, minlength=classes)
         balanced = len(labels) / (np.count_nonzero(counts) * counts.clip(1))
-        fitted = fit_softmax(
+        fitted = fit_weights(
             features,
             torch.from_numpy(labels),
             classes,
             strength=options.strength or 5 * classes**0.5,
             weights=torch.from_numpy(balanced[labels]) if options.class_weights == "balanced" else None,
+            one_versus_rest=classes >= MANY_LABELS,
             seconds=None if training.minutes is None else 60 * training.minutes,
         )
         save_tensors(Bag(table, fitted.weights, fitted.bias).tensors(), weights, metadata)

@@ -1,4 +1,5 @@
-// The n-grams of texts, counted text by text, and dual coordinate ascent for a softmax on such features.
+// The n-grams of texts, counted text by text, and dual coordinate ascent for a softmax, or a logistic regression
+// of each label against all others, on such features.
 //
 // The same values as `find_ngrams` of counting/sparse_features.py, which operates on whole arrays and sorts them; here
 // every n-gram is looked up in a hash table while its text is in the cache.
@@ -232,12 +233,35 @@ static void solve(const float* c, float scale, int64_t k, float* p) {
   for (int64_t j = 0; j < k; ++j) p[j] /= sum;
 }
 
+// Solves u + scale * p = c with p = sigmoid(u) for each p by itself, with Newton's method.
+static void solve_each(const float* c, float scale, int64_t k, float* p) {
+  const float shift = std::log(scale);
+#pragma omp simd
+  for (int64_t j = 0; j < k; ++j) {  // of p and 1 - p, the smaller one is found: the equation is convex there
+    const bool is_large = c[j] > 0.5f * scale;
+    const float given = is_large ? scale - c[j] : c[j], s = given + shift;
+    float u = std::min(0.0f, (s > 1 ? std::log(s) : s < -1 ? s : 0.5f * (s - 1)) - shift), q = 0;
+    for (int step = 0; step < 4; ++step) {
+      q = 1 / (1 + std::exp(-u));
+      u = std::min(0.0f, u - (u + scale * q - given) / (1 + scale * q * (1 - q)));
+    }
+    q = 1 / (1 + std::exp(-u));
+    p[j] = is_large ? 1 - q : q;
+  }
+}
+
+// KL(q | p), where p and 1 - p are proportional to exp(log_p) and exp(log_rest).
+static double divergence(float q, float log_p, float log_rest) {
+  return (q > 0 ? q * (std::log(q) - log_p) : 0) + (q < 1 ? (1 - q) * (std::log(1 - q) - log_rest) : 0);
+}
+
 // One pass of dual coordinate ascent: `duals` (texts, labels) are probabilities q, and the weights are kept at
-// Σ pull (y - q) x over all texts. Text by text in an order, q becomes the best one while all others stay. Returns the
-// sum of KL(q | softmax of the logits) before each step, which is the duality gap divided by the pull.
+// Σ pull (y - q) x over all texts. Text by text in an order, q becomes the best one while all others stay. The sum of the
+// probabilities of a text is 1, unless there is a logistic regression of `each` label. Returns the sum of
+// KL(q | probabilities of the model) before each step, which is the duality gap divided by the pull.
 double ascend(const int32_t* offsets, const int32_t* columns, const float* values, const int64_t* labels,
               const float* pulls, const int64_t* order, int64_t texts, int64_t num_labels, float* weights, float* bias,
-              float* duals) {
+              float* duals, int each) {
   const int64_t k = num_labels;
   std::vector<float> found(k), centre(k);
   float *p = found.data(), *c = centre.data();
@@ -268,10 +292,12 @@ double ascend(const int32_t* offsets, const int32_t* columns, const float* value
     largest += std::log(sum);
     const float pull = pulls[text], scale = pull * square;
     for (int64_t j = 0; j < k; ++j) {
-      if (dual[j] > 0) gap += dual[j] * (std::log(dual[j]) - c[j] + largest);
+      const float log_sum = std::max(c[j], 0.0f) + std::log1p(std::exp(-std::fabs(c[j])));
+      if (each) gap += divergence(dual[j], c[j] - log_sum, -log_sum);
+      else if (dual[j] > 0) gap += dual[j] * (std::log(dual[j]) - c[j] + largest);
       c[j] += scale * dual[j], p[j] = dual[j];
     }
-    solve(c, scale, k, p);
+    each ? solve_each(c, scale, k, p) : solve(c, scale, k, p);
     for (int64_t j = 0; j < k; ++j) {
       const float change = pull * (dual[j] - p[j]);
       dual[j] = p[j], p[j] = change, bias[j] += change;
