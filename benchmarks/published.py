@@ -92,7 +92,8 @@ def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[s
 def table(row: Row, found: dict[str, Any]) -> list[list[str]]:
     """Return the published figures and ours as rows of a table."""
     spread = "" if found["spread"] is None else f" ± {found['spread']:.2f}"
-    runs = f"mean of {len(found['seeds'])} seeds"
+    count = len(found["seeds"])
+    runs = f"mean of {count} seeds" if count > 1 else "one seed"
     rows = [["corpus", "model", "figure", "runs", "parameters", "minutes"]]
     rows += [[row.title, name, f"{value:g}", "", "", ""] for name, value in row.published.items()]
     ours = f"{found['mean']:.2f}{spread}"
@@ -138,6 +139,7 @@ def main() -> None:
             figures=found,
             tables=[rows],
             notes=row.differences,
+            minutes=found["minutes"] * len(parts) * len(seeds),
         )
 
 

@@ -150,6 +150,7 @@ def save(
     tables: Sequence[Sequence[Sequence[object]]],
     peers: Iterable[str] | Mapping[str, str] = (),
     notes: str = "",
+    minutes: float | None = None,
     draw: Callable[[Path], object] | None = None,
 ) -> None:
     """Print the tables and the claims, and write the record if `figures.py` has started the script.
@@ -164,6 +165,7 @@ def save(
         tables: the figures as they are shown; the first row of each table has the headings.
         peers: the versions of other programs; of packages, the names are enough, and absent ones are left out.
         notes: what a reader must know to compare: sizes, data, what is not comparable.
+        minutes: what all of it took, if a part was done before this process began.
         draw: writes a picture to this file.
     """
     if isinstance(claims, Mapping):
@@ -173,13 +175,18 @@ def save(
     if not all(isinstance(one, Mapping) for one in settings.values()):
         settings = {"arguments": {key: _without_folder(value) for key, value in settings.items()}}
     expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
+    if expected and is_started:  # with the options that were added to it
+        added = map(str, map(_without_folder, sys.argv[len(expected.command.split()) :]))
+        command = " ".join([expected.command, *added])
+    else:
+        command = _command()
     record = Record(
         name=name,
         title=expected.title if expected else name,
-        command=expected.command if expected and is_started else _command(),
+        command=command,
         date=date.today().isoformat(),
         commit=commit(),
-        minutes=round((time.monotonic() - STARTED) / 60, 1),
+        minutes=round((time.monotonic() - STARTED) / 60 if minutes is None else minutes, 1),
         machine=Machine(**machine.facts()),
         peers=dict(peers),
         claims=list(claims),

@@ -56,9 +56,9 @@ def record(monkeypatch: pytest.MonkeyPatch):
 def written(record, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Return the text of a record that a script has written, with a ranged figure, a plain one and repeated ones."""
 
-    def write(name: str = "mine", **changed: object) -> Path:
+    def write(name: str = "mine", *arguments: str, **changed: object) -> Path:
         monkeypatch.setattr(record, "FOLDER", tmp_path)
-        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py"])
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", *arguments])
         monkeypatch.setattr(record.machine, "product_rate", lambda dtype: 1.0)
         found = {
             "claims": [record.Claim(text="as fast", reached=True, peer="torch", ours="2 s", theirs="3 s", ratio=1.5)],
@@ -130,7 +130,9 @@ def test_a_script_that_is_run_by_itself_writes_no_record(record, written, capsys
     assert not written("names").exists()
     assert "not written" in capsys.readouterr().out
     monkeypatch.setenv("SERIATIM_RECORD", "names")
-    assert written("names").exists()
+    monkeypatch.setitem(record.RUNS, "names", record.RUNS["names"]._replace(command="names.py --names DATA/names.txt"))
+    assert written("names", "--names", "/data/names.txt", "--seeds", "1").exists()
+    assert record.read("names").command == "names.py --names DATA/names.txt --seeds 1"
 
 
 def test_a_figure_has_moved_if_the_ranges_do_not_overlap(record, written) -> None:
