@@ -27,6 +27,7 @@ from seriatim.data.synthetic import noisy_reversal
 
 FORM: dict[str, Any] = {
     "factorisation": "autoregressive",
+    "aligned": False,
     "bridge": "copy",
     "copying": False,
     "location": False,

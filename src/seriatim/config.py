@@ -232,7 +232,7 @@ class Training(Section):
     """A validation improves if its loss is so many nats below that of the one before; patience is then 1 by default."""
     keep: Literal["best", "last"] = "best"
     """The weights of the run: the best by the metric of the task, or the last."""
-    metric: Literal["accuracy", "macro_f1", "f1", "loss"] | None = None
+    metric: str | None = None
     """The metric by which the weights are selected; by default that of the task, which may depend on the labels."""
     evaluate_every: Count | None = None
     """Validate every so many steps, too, and not only after each epoch."""

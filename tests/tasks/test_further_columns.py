@@ -9,6 +9,7 @@ import seriatim
 from seriatim.cli.main import main
 from seriatim.data.conll import read_sentences
 from seriatim.data.sources import find_sources
+from seriatim.serving.service import Service
 
 from ..refusals import refused
 from .tagged import config
@@ -90,11 +91,35 @@ def test_what_lacks_the_columns_is_refused(
         seriatim.compare({"task": "tag", "data": run.config.data.model_dump()}, layers=["gru"], steps=1)
 
 
+def test_another_column_in_the_place_of_a_missing_one_is_refused(
+    run: seriatim.Run, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line.split("\t") for line in (folder / "valid.conll").read_text().splitlines()]
+    rows = ["\t".join(line[:1] + line[2:]) for line in lines]  # word, third column, tag
+    for name in ("without.conll", "without.txt"):
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+        for command in (["predict", str(run.path)], ["evaluate", str(run.path), "--data"]):
+            assert main([*command, str(tmp_path / name)]) == 2
+            assert "data.features" in capsys.readouterr().err
+
+
+def test_what_reads_words_alone_refuses_the_tagger(run: seriatim.Run, folder: Path, tmp_path: Path) -> None:
+    with refused("unsupported", str(run.path)):
+        Service({"tagger": run})
+    settings = config(folder, "another")
+    settings["training"]["init"] = str(run.path)
+    with refused("mismatch", "training.init"):
+        seriatim.train(settings)
+
+
 @pytest.mark.parametrize("features", ["4", "2,4"])
 def test_a_column_has_one_meaning(folder: Path, features: str) -> None:
     settings = config(folder, "other")
     settings["data"] |= {"features": features, "column": "4"}
     with refused("conflict", "data.features"):
+        seriatim.train(settings)
+    del settings["data"]["column"]  # the last one is that of the tags
+    with refused("malformed", f"{folder}/train.conll:1"):
         seriatim.train(settings)
 
 

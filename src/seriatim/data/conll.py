@@ -173,7 +173,7 @@ def read_untagged(
     With ``file_format`` None or ``auto`` a file is in columns if its name ends in ``.conllu`` or ``.conll``, if its
     first line of content has a tab or begins with ``-DOCSTART-``, or if all lines have the same number of columns
     between spaces and nearly all (see `UNTAGGED`) a tag of the model in the column of the tags; standard input is not,
-    as it is answered line by line. Other arguments are those of `read_sentences`.
+    as it is answered line by line. With ``further``, every file is. Other arguments are those of `read_sentences`.
 
     Warns:
         UserWarning: most lines of a text have a tag of the model in the column of the tags.
@@ -196,7 +196,7 @@ def read_untagged(
         # Without either, a tab or the beginning of a document shows that the file is in columns. Columns between spaces
         # look like a text, so they must also hold tags of the model.
         lines = read_lines([source], repairs)
-        if requested == "auto" and not named:
+        if requested == "auto" and not named and not further:
             first, lines = _first_content(lines)
             if "\t" not in first and not first.startswith(DOCUMENT):
                 if "text" in object_fields(first):

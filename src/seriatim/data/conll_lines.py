@@ -121,7 +121,8 @@ class ConlluFormat:
 class ColumnsFormat:
     """The lines of a file in the columns of CoNLL-2003; columns are given by their numbers from 2.
 
-    The column of the tags, the last of the others if None, may be missing unless tags are required. The columns of the
+    The column of the tags, the last if None, may be missing unless tags are required; then it is the last that is not
+    among the further columns. The columns of the
     file are those of ``first``, a line that is no comment. ``is_tag`` says of the content of the column of the tags
     whether it is a known tag.
     """
@@ -133,7 +134,7 @@ class ColumnsFormat:
     ) -> None:
         for name in (column or "2", *further):
             if not COLUMN_NUMBER.fullmatch(name):
-                raise RangeError(f"column {name!r}: the columns have no names; give the number of a column, from 2")
+                raise RangeError(f"column {name!r}: the columns of this file are numbered; give a number from 2 on")
         self.requested, self.labelled, self.first, self.is_tag = column, labelled, first, is_tag
         self.further = [int(name) - 1 for name in further]
         self.column, self.count, self.tabs = 0, 0, False
@@ -217,8 +218,12 @@ class ColumnsFormat:
         columns = f"{count} column{'s'[: count > 1]}"
         if missing := [at + 1 for at in self.further if at >= count]:
             raise BadLineError(f"{columns}, but the tagger also reads column {missing[0]}; give a file that has it")
-        last = max((at for at in range(1, count) if at not in self.further), default=count)
-        column = last if self.requested is None else int(self.requested) - 1
+        others = (at for at in range(1, count) if self.labelled or at not in self.further)
+        column = max(others, default=count) if self.requested is None else int(self.requested) - 1
+        if column in self.further:
+            raise BadLineError(
+                f"data.features names column {column + 1}, which has the tags; leave it out, or give a file with both"
+            )
         if column > count - self.labelled:
             problem = f"{columns}, but the tags are expected in column {column + 1}"
             raise BadLineError(f"{problem}; write them there, or choose another column")

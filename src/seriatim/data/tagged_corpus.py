@@ -158,9 +158,15 @@ class TaggedCorpus:
             values = [value for _, *further in spellings for value in _numbered(further)]
             count = len({columns.describe(i).partition(":")[0] for i in range(2, columns.vocabulary_size)})
             if len(values) != count * len(words):
-                problem = f"the tagger also reads {count} of the other columns"
-                raise MismatchError(f"data.features: {problem}; give `evaluate` or `predict` a file in columns")
+                raise MismatchError(
+                    f"data.features: the tagger also reads further columns ({count}); give a file that has them"
+                )
             self._columns = word_ids(values, columns).reshape(len(words), count)
+            # Another column in the place of one that is missing has other values; of few words, all may be new.
+            if len(self.forms) >= 10 and (self._columns == WordTokenizer.unknown_id).all(0).any():
+                raise MismatchError(
+                    "data.features: no value of a column is in the training data; give the same columns"
+                )
 
     @functools.cached_property
     def _characters(self) -> tuple[np.ndarray, np.ndarray] | None:

@@ -301,6 +301,8 @@ def export_onnx(run: Run, out: str) -> None:
         raise UnavailableError(f"--format onnx: needs {' and '.join(missing)}; run pip install 'seriatim[onnx]'")
     if tuple(map(int, torch.__version__.split(".")[:2])) < TORCH:
         raise UnavailableError(f"--format onnx: PyTorch is {torch.__version__}; install {TORCH[0]}.{TORCH[1]} or later")
+    if run.config.data.features:
+        raise NotSupportedError(f"{run.path}: reads columns (data.features), which are not exported; train it without")
 
     # Everything is traced before the folder is made: most models that cannot be exported fail there.
     folder = check_new(out)

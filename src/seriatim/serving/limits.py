@@ -17,10 +17,9 @@ CONTROL_GROUPS = (
 
 def _batch_bytes() -> int:
     """Return a quarter of the memory that is free when the server starts, in its container if it is in one."""
-    try:
+    free = 0
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no such number on other systems
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        free = 0
     for limit, used in CONTROL_GROUPS:
         with contextlib.suppress(OSError, ValueError):  # there is no limit, or none of this kind
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.requests import Request
 
-from ..core.errors import DuplicateError, MalformedError, nearest
+from ..core.errors import DuplicateError, MalformedError, NotSupportedError, nearest
 from ..layers.positions import learned_positions
 from ..pages import missing_packages
 from ..runs.run import Run
@@ -195,6 +195,8 @@ class Service:
         num_texts = sum(run.task.kind.generates_text for run in runs.values())
         divided = replace(self.limits, batch_bytes=self.limits.batch_bytes // max(1, num_texts))
         for name, run in runs.items():
+            if run.config.data.features:
+                raise NotSupportedError(f"{run.path}: reads columns (data.features), which requests lack; use predict")
             kind = ServedLanguageModel if run.task.kind.generates_text else ServedPredictor
             self.models[name] = kind(name, run, divided)
         for model in self.language_models:

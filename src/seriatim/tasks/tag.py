@@ -16,7 +16,6 @@ from ..core.state import State
 from ..data.batches import Buckets
 from ..data.conll import Sentence, read_sentences, read_untagged, untagged, write
 from ..data.repairs import Repairs
-from ..data.source_content import name_text
 from ..data.sources import TAGGED_SUFFIXES
 from ..data.tag_sets import TagSet, marks_chunks
 from ..data.tagged_corpus import TaggedBatch, TaggedCorpus, fit_vocabulary, word_ids
@@ -168,13 +167,9 @@ class TaggedReader(LabelledReader[TaggedCorpus]):
     ) -> Iterator[Sentence | str]:
         """Read the sentences of files in columns, which the tags of a model help to recognize, or lines of text."""
         data, labels = self.config.data, vocabulary.labels
-        for item in read_untagged(
+        return read_untagged(
             sources, file_format=file_format, column=data.column, further=data.further, labels=labels, repairs=repairs
-        ):
-            if data.further and isinstance(item, str):
-                name = name_text(sources)
-                raise MismatchError(f"{name}: has words alone, the tagger also reads data.features; give it in columns")
-            yield item
+        )
 
 
 def segments_of(sentence: Sentence, limit: int | None) -> list[Sentence]:

@@ -147,6 +147,8 @@ def _read_initial(config: Config, folder: Path) -> Initial:
     if not (folder / "config.yaml").is_file():
         raise MissingError(f"training.init: {folder} is not a run; give the folder that seriatim train --out wrote")
     theirs, vocabulary = resolve(folder / "config.yaml"), load_vocabulary(folder)
+    if theirs.data.features and theirs.data.features != config.data.features:
+        raise MismatchError(f"training.init: {folder} reads data.features {theirs.data.features}; give the same here")
     weights = folder / "model.safetensors"
     if read_metadata(weights).get("tokenizer") != vocabulary.fingerprint():
         raise MismatchError(
