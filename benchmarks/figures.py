@@ -91,8 +91,12 @@ def main() -> None:
     for name in given.names or [name for name, run in RUNS.items() if run.minutes < LIMIT]:
         print(f"== {name}, about {RUNS[name].minutes:g} minutes", flush=True)
         said += measure(name, given.data, more)
-    print("\n== moved", *(said or ["nothing"]), sep="\n")
+    unmeasured = [line for line in said if line.partition(": ")[2].startswith(("left out", "failed", "has written"))]
+    moved_now = [line for line in said if line not in unmeasured]
+    print("\n== moved", *(moved_now or ["nothing"]), sep="\n")
     record.main()
+    if unmeasured:
+        sys.exit("\n".join(["\n== not measured", *unmeasured]))
 
 
 if __name__ == "__main__":

@@ -319,7 +319,8 @@ def report(
             limit=f"{len(found) - 1} other systems" + (f"; without {', '.join(absent)}" if absent else ""),
         )
         if fastest and OURS not in reaching:
-            claim = claim.model_copy(update={"reached": False})
+            short = f"accuracy {columns[OURS]['accuracy'][0]:.3f}, too low"
+            claim = claim.model_copy(update={"reached": False, "ours": short, "ratio": None})
         claims.append(claim)
     record.save(
         "large_bag",

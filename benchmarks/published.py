@@ -4,9 +4,9 @@
 
 NAME is a row of the table: one corpus, one configuration. "Plain" is `seriatim train` without options; what a row sets
 beside that stands in its record. The figures are those of `seriatim evaluate` on the test part, on which nothing was
-chosen. A row of several parts (languages, folds) has the mean over them. Every training takes one process and one
-thread, unless OMP_NUM_THREADS says otherwise; runs are kept in the folder of `--keep`, so that the script can be
-interrupted, and be called for a few parts at a time. `--record` needs all of them.
+chosen unless a note says so. A row of several parts (languages, folds) has the mean over them. Every training takes one
+process and one thread, unless OMP_NUM_THREADS says otherwise; runs are kept in the folder of `--keep`, so that the
+script can be interrupted, and be called for a few parts at a time. `--record` needs all of them.
 
 The spread is the standard deviation of single runs over the seeds. Several runs that answer together, by the mean of
 their probabilities, stand in a row of their own.
@@ -104,26 +104,40 @@ def table(row: Row, found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def numbers(text: str) -> list[int]:
+    """Return the numbers that an option lists."""
+    return [int(word) for word in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(ROWS))
     parser.add_argument("--data", type=Path, required=True, help="a folder with one folder for each corpus")
     parser.add_argument("--keep", type=Path, default=Path("runs/published"), help="a folder for the runs")
-    parser.add_argument("--seeds", help="numbers separated by commas (default: those of the row)")
+    parser.add_argument("--seeds", type=numbers, help="numbers separated by commas (default: those of the row)")
     parser.add_argument("--only", help="parts of the row, separated by commas")
     parser.add_argument("--record", action="store_true", help="write the record")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     row = ROWS[arguments.name]
-    seeds = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else list(row.seeds)
+    seeds = arguments.seeds or list(row.seeds)
     keep = arguments.keep / arguments.name
     (keep / "data").mkdir(parents=True, exist_ok=True)
     try:
         parts = row.parts(arguments.data, keep / "data")
+        for path in (path for part in parts for path in (part.train, part.valid, part.test) if path):
+            path.stat()
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}; --data needs the folder that has the corpus of {arguments.name}")
+        parser.error(
+            f"{error.filename}: {error.strerror}; --data needs the folder that has the corpus of {arguments.name}"
+        )
+    except ValueError as error:
+        parser.error(f"--data: the corpus of {arguments.name} is damaged: {error}")
     if arguments.only:
-        parts = [part for part in parts if part.name in arguments.only.split(",")]
+        names, wanted = {part.name for part in parts}, arguments.only.split(",")
+        if unknown := set(wanted) - names:
+            parser.error(f"--only: no part is called {', '.join(unknown)}; choose from {', '.join(sorted(names))}")
+        parts = [part for part in parts if part.name in wanted]
     found = measure(row, parts, seeds, keep)
     rows = table(row, found)
     for line in rows:

@@ -28,7 +28,7 @@ class Row:
     task: str
     metric: str  # the key of `evaluate --json`
     parts: Callable[[Path, Path], list[Part]]
-    """Return the trainings, given the folder of the corpora and one to write files to; OSError if a file is missing."""
+    """Return the trainings, given the folder of the corpora and one to write files to; the files need not exist."""
     published: Mapping[str, float]  # by model
     asked: float
     asked_together: float | None = None

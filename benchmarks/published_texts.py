@@ -28,7 +28,8 @@ def shakespeare_row(model: str, asked: float, *options: str) -> Row:
         scale=1.0,
         options=(*options, "--steps", "2000", "--batch_size", "12", "--sequence_length", "64"),
         differences="nanoGPT estimates its loss from 20 batches; ours is that of all of the validation text, and our "
-        "models carry their state from one sequence to the next.",
+        "models carry their state from one sequence to the next. Both keep the weights of the best validation on this "
+        "text.",
     )
 
 

@@ -29,10 +29,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import machine
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from runs import RUNS
 
 import seriatim
@@ -79,7 +79,7 @@ class Figure(NamedTuple):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Claim(_Model):
@@ -114,18 +114,35 @@ class Record(_Model):
 
     name: str
     title: str
-    command: str
+    command: str = Field(min_length=1, pattern=r"\S")
     date: str
     commit: str
-    minutes: float | None
+    minutes: float | None = Field(ge=0)
     machine: Machine
     peers: dict[str, str]
     claims: list[Claim]
     settings: dict[str, dict[str, Any]]
     figures: dict[str, Figure]
-    tables: list[list[list[str]]]
+    tables: list[Annotated[list[list[str]], Field(min_length=1)]]
     notes: str
     has_plot: bool  # plots/NAME.png
+
+    @field_validator("settings")
+    @classmethod
+    def _defaults_have_a_task(cls, settings: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        from seriatim.tasks import TASKS
+
+        for one in settings.values():
+            if "defaults" in one and not (isinstance(one["defaults"], str) and str(one.get("task")) in TASKS):
+                raise ValueError("defaults of no task")
+        return settings
+
+    @field_validator("tables")
+    @classmethod
+    def _rows_are_as_long_as_the_headings(cls, tables: list[list[list[str]]]) -> list[list[list[str]]]:
+        if any(len(row) != len(table[0]) for table in tables for row in table):
+            raise ValueError("rows of different lengths")
+        return tables
 
     @property
     def anchor(self) -> str:
@@ -440,15 +457,17 @@ def read(name: str) -> Record:
         raise RecordError(f"{path}: is missing; {remedy}")
     try:
         record = Record.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}; {remedy}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise RecordError(f"{path}: is damaged: {place + ': ' if place else ''}{first['msg']}; {remedy}") from None
     if record.name != name:
         raise RecordError(f"{path}: is the record of {record.name}, not of {name}; {remedy}")
-    expected = RUNS.get(name)
-    if expected and expected.script != record.command.split()[0]:
-        raise RecordError(f"{path}: is a record of {record.command.split()[0]}, not of {expected.script}; {remedy}")
+    expected = RUNS[name].command if name in RUNS else record.command
+    if not f"{record.command} ".startswith(f"{expected} "):  # options may follow
+        raise RecordError(f"{path}: is a record of {record.command}, not of {expected}; {remedy}")
     return record
 
 

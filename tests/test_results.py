@@ -186,12 +186,29 @@ def test_every_command_names_what_it_lacks(record, monkeypatch, tmp_path: Path, 
     assert said == f"names: left out; {word.replace('DATA', str(tmp_path / 'nowhere'))} is missing"
 
 
-@pytest.mark.parametrize("fault", ["missing", "no JSON", "without claims", "of another claim", "of another script"])
+DAMAGED = {
+    "of another claim": {"name": "other"},
+    "without a command": {"command": ""},
+    "reached is no boolean": {"claims": [{"text": "fast", "reached": "yes"}]},
+    "a figure is NaN": {"figures": {"loss": [1.0, float("nan"), 2.0]}},
+    "an empty table": {"tables": [[]]},
+    "rows of other lengths": {"tables": [[["a", "b"], ["1"]]]},
+    "defaults of no task": {"settings": {"a": {"defaults": "x"}}},
+    "defaults of an unknown task": {"settings": {"a": {"defaults": "x", "task": "dance"}}},
+    "negative minutes": {"minutes": -1.0},
+}
+"""What a record may hold instead of what it should."""
+
+
+@pytest.mark.parametrize("fault", ["missing", "a folder", "no JSON", "without claims", "of another script", *DAMAGED])
 def test_a_bad_record_is_one_line(record, written, monkeypatch, fault: str) -> None:
     path = written()
     content = json.loads(path.read_text(encoding="utf-8"))
     if fault == "missing":
         path.unlink()
+    elif fault == "a folder":
+        path.unlink()
+        path.mkdir()
     elif fault == "no JSON":
         path.write_text("{", encoding="utf-8")
     elif fault == "without claims":
@@ -199,7 +216,7 @@ def test_a_bad_record_is_one_line(record, written, monkeypatch, fault: str) -> N
     elif fault == "of another script":
         monkeypatch.setitem(record.RUNS, "mine", record.RUNS["names"])
     else:
-        path.write_text(json.dumps({**content, "name": "other"}))
+        path.write_text(json.dumps({**content, **DAMAGED[fault]}))
     with pytest.raises(record.RecordError, match=r"mine\.json: .*; .*figures\.py mine") as raised:
         record.read("mine")
     assert "\n" not in str(raised.value)
