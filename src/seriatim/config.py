@@ -139,7 +139,7 @@ class Data(Section):
     @property
     def further(self) -> list[str]:
         """The columns of ``features``."""
-        return [name.strip() for name in (self.features or "").split(",") if name.strip()]
+        return [*dict.fromkeys(name.strip() for name in (self.features or "").split(",") if name.strip())]
 
 
 class Tokenizer(Section):

@@ -41,7 +41,9 @@ class ConlluFormat:
         names = column or "upos", *further
         for name in names:
             if name not in TAG_COLUMNS:
-                raise UnknownNameError(f"column {name!r}: CoNLL-U has no such tag column; {nearest(name, TAG_COLUMNS)}")
+                raise UnknownNameError(
+                    f"column {name!r}: CoNLL-U has no such column to read; {nearest(name, TAG_COLUMNS)}"
+                )
         (self.column, *self.further), self.labelled, self.next_id = map(CONLLU.index, names), labelled, 1
         self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
         self.last_range = 0, ""  # the last word of the range before, and its id
