@@ -41,9 +41,7 @@ class ConlluFormat:
         names = column or "upos", *further
         for name in names:
             if name not in TAG_COLUMNS:
-                raise UnknownNameError(
-                    f"column {name!r}: CoNLL-U has no such column to read; {nearest(name, TAG_COLUMNS)}"
-                )
+                raise UnknownNameError(f"column {name!r}: CoNLL-U has no such column; {nearest(name, TAG_COLUMNS)}")
         (self.column, *self.further), self.labelled, self.next_id = map(CONLLU.index, names), labelled, 1
         self.needed, self.needed_by = 0, ""  # the last word that a range or an empty node names, and its id
         self.last_range = 0, ""  # the last word of the range before, and its id
@@ -123,10 +121,9 @@ class ConlluFormat:
 class ColumnsFormat:
     """The lines of a file in the columns of CoNLL-2003; columns are given by their numbers from 2.
 
-    The column of the tags, the last if None, may be missing unless tags are required; then it is the last that is not
-    among the further columns. The columns of the
-    file are those of ``first``, a line that is no comment. ``is_tag`` says of the content of the column of the tags
-    whether it is a known tag.
+    The column of the tags is by default the last. It may be missing unless tags are required; it is then the last
+    one that is not a further column. The columns of the file are those of ``first``, a line that is no comment.
+    ``is_tag`` says of the content of the column of the tags whether it is a known tag.
     """
 
     has_comments = False
@@ -223,9 +220,7 @@ class ColumnsFormat:
         others = (at for at in range(1, count) if self.labelled or at not in self.further)
         column = max(others, default=count) if self.requested is None else int(self.requested) - 1
         if column in self.further:
-            raise BadLineError(
-                f"data.features names column {column + 1}, which has the tags; leave it out, or give a file with both"
-            )
+            raise BadLineError(f"column {column + 1} has the tags; leave it out of data.features, or give more columns")
         if column > count - self.labelled:
             problem = f"{columns}, but the tags are expected in column {column + 1}"
             raise BadLineError(f"{problem}; write them there, or choose another column")

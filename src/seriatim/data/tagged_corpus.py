@@ -159,14 +159,12 @@ class TaggedCorpus:
             count = len({columns.describe(i).partition(":")[0] for i in range(2, columns.vocabulary_size)})
             if len(values) != count * len(words):
                 raise MismatchError(
-                    f"data.features: the tagger also reads further columns ({count}); give a file that has them"
+                    f"data.features: {count} column{'s'[: count > 1]} missing; give a file that has them"
                 )
             self._columns = word_ids(values, columns).reshape(len(words), count)
             # Another column in the place of one that is missing has other values; of few words, all may be new.
             if len(self.forms) >= 10 and (self._columns == WordTokenizer.unknown_id).all(0).any():
-                raise MismatchError(
-                    "data.features: no value of a column is in the training data; give the same columns"
-                )
+                raise MismatchError("data.features: no value of a column occurs in training; give the same columns")
 
     @functools.cached_property
     def _characters(self) -> tuple[np.ndarray, np.ndarray] | None:
