@@ -103,7 +103,7 @@ def test_it_can_be_left_out_or_be_missing(run: seriatim.Run, folder: Path, tmp_p
     tree["training"] |= {"epochs": 1, "baseline": "none"}
     without = seriatim.train(tree)
     assert not (without.path / "baseline").exists()
-    assert set(without.summary["baseline"]) == {"name", "accuracy"}
+    assert set(without.summary["baseline"]) == {"name", "accuracy", "macro_f1"}
     shutil.copytree(run.path, tmp_path / "older")
     shutil.rmtree(tmp_path / "older" / "baseline")
     assert main(["evaluate", str(tmp_path / "older"), "--data", str(folder / "valid.tsv")]) == 0
