@@ -1,4 +1,4 @@
-"""Check the subject lines of commits: imperative mood, a capital first letter, at most 72 characters, no full stop.
+"""Check the subject lines of commits: imperative mood, a capital letter or an area in front, at most 72 characters.
 
 Usage::
 
@@ -20,6 +20,8 @@ NOT_VERBS = re.compile(
     "a|an|the|this|that|these|those|it|its|we|i|you|what|why|how|when|where|which|who|if|no|not|more|some|new|one|two|"
     "all|in|on|at|of|for|from|with|and|or|wip"
 )
+AREA = re.compile(r"[a-z][a-z0-9_/-]*: (?=[a-z])")
+"""An area in front of the verb, such as ``decoding: ``; the verb then begins with a small letter."""
 ENDINGS = {"ed": "past tense", "ing": "gerund", "s": "third person"}
 IMPERATIVES = re.compile(
     "embed|exceed|feed|heed|need|proceed|seed|shed|shred|speed|spread|succeed|weed|"
@@ -36,8 +38,9 @@ def problem(subject: str) -> str | None:
         return f"the subject has {len(subject)} characters; use at most {MAX_LENGTH} and move details to the body"
     if subject.endswith("."):
         return "the subject ends with a full stop; remove it"
-    first = subject.split()[0]
-    if not first[0].isupper():
+    area = AREA.match(subject)
+    first = subject[area.end() if area else 0 :].split()[0]
+    if not area and not first[0].isupper():
         return f"the subject begins with {first!r}; begin with a capital letter"
     verb = first.lower()
     if not verb.isalpha() or NOT_VERBS.fullmatch(verb):

@@ -40,6 +40,7 @@ def repository(folder: Path, *subjects: str) -> Path:
         "Feed the stream in pieces",
         "Focus the report",
         "Fix it",
+        "decoding: stop beams at the end symbol",
     ],
 )
 def test_an_imperative_is_accepted(subject: str) -> None:
@@ -57,6 +58,8 @@ def test_an_imperative_is_accepted(subject: str) -> None:
         ("Add " + "a" * 69, "73 characters"),
         ("The layer is faster", "not a verb"),
         ("layers: Add one", "capital"),
+        ("layers: added one", "past tense"),
+        ("layers: ", "capital"),
         ("Layers: add one", "not a verb"),
         ("", "empty"),
     ],
