@@ -11,12 +11,11 @@ from seriatim.core.state import map_state
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.decoding.sampling import Sampling, read, sample
 from seriatim.decoding.speculative import Draft, Generated, speculate
 from seriatim.models import LanguageModel
 from seriatim.models.base_models import TextModel
-
-from ..ngram_orders import orders_of
 
 VOCABULARY = 7
 

@@ -16,12 +16,12 @@ from seriatim.core.errors import InputError
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.data.repairs import DataWarning, Repairs
 from seriatim.data.tokenizers import Spelling, Tokenizer, WordTokenizer
 from seriatim.data.vocabulary import fit_tokenizer
 from seriatim.interchange.arpa import ESCAPED, read_arpa, write_arpa
 
-from ..ngram_orders import orders_of
 from ..refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")

@@ -14,9 +14,8 @@ from seriatim.counting.ngrams import table
 from seriatim.counting.ngrams.counts import Level, Unigrams, count_ngrams
 from seriatim.counting.ngrams.resources import ArrayAllocator
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.models.mixture import Mixture, fit_weights
-
-from ..ngram_orders import orders_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 SMOOTHINGS = ("kneser-ney", "absolute", "witten-bell", "add-k")

@@ -13,10 +13,9 @@ from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.orders_used import count_occurrences, orders_used
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.inspection.inspected_run import explainer_of
 from seriatim.inspection.ngram_section import note_lines, order_lens
-
-from ..ngram_orders import orders_of
 
 V = 5
 TEXTS = st.lists(st.integers(0, V - 1), min_size=1, max_size=60).map(lambda ids: np.array([*ids, 0], dtype=np.int32))

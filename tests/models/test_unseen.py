@@ -15,10 +15,9 @@ from seriatim.cli.main import main
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import Smoothing, smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.counting.ngrams.unseen import EXACT, possible, seen_of, sparsity, tallied
 from seriatim.pages.wording import percent
-
-from ..ngram_orders import orders_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few")
 V = 5

@@ -10,6 +10,7 @@ from seriatim.config import resolve
 from seriatim.counting.ngram import NGram
 from seriatim.counting.ngrams.counts import count_ngrams
 from seriatim.counting.ngrams.smoothing import smoothed
+from seriatim.counting.ngrams.table import orders_of
 from seriatim.runs.run import Run
 from seriatim.tasks import new_task
 from seriatim.tasks.ngram import NgramBuilder
@@ -17,7 +18,6 @@ from seriatim.tasks.task import Task
 
 from ..golden.answers import GOLDEN
 from ..golden.recipes import DATA
-from ..ngram_orders import orders_of
 
 SUBWORDS = {"bpe": 280, "unigram": 280}
 

@@ -226,7 +226,7 @@ def fit_weights(
         seconds: limit of the time; None for none.
     """
     weights, functions = torch.ones(len(labels)) if weights is None else weights.float(), compiled_bag()
-    regression = _Regression(features, labels, num_labels, strength, weights, one_versus_rest)
+    regression = _Regression(features, labels, num_labels, 1 / (strength * len(labels)), weights, one_versus_rest)
     if functions is not None and len(features.columns):
         return _ascend(functions, regression, seconds)
     found = minimize(regression, tolerance=TOLERANCE, seconds=seconds)
@@ -241,7 +241,7 @@ def _ascend(functions: ctypes.CDLL, regression: "_Regression", seconds: float | 
     coordinate descent methods for logistic regression and maximum entropy models", Machine Learning 85 (2011).
     """
     started, features, labels = time.perf_counter(), regression.features, regression.labels
-    texts, num_labels, pulls = len(labels), regression.num_labels, regression.strength * regression.weights
+    texts, num_labels, pulls = len(labels), regression.num_labels, regression.weights / (regression.decay * len(labels))
     weights, bias = torch.zeros(features.width, num_labels), torch.zeros(num_labels)
     duals = np.eye(num_labels, dtype=np.float32)[labels.numpy()]
     given = [x.numpy() for x in (features.offsets, features.columns, features.values, labels, pulls)]
@@ -269,12 +269,9 @@ class _Regression:
     features: SparseRows
     labels: Tensor
     num_labels: int
-    strength: float
+    decay: float
     weights: Tensor
     one_versus_rest: bool
-
-    def __post_init__(self) -> None:
-        self.decay = 1 / (self.strength * len(self.labels))
 
     @functools.cached_property
     def transposed(self) -> SparseRows:

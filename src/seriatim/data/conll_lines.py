@@ -222,8 +222,7 @@ class ColumnsFormat:
         if column in self.further:
             raise BadLineError(f"column {column + 1} has the tags; leave it out of data.features, or give more columns")
         if column > count - self.labelled:
-            problem = f"{columns}, but the tags are expected in column {column + 1}"
-            raise BadLineError(f"{problem}; write them there, or choose another column")
+            raise BadLineError(f"{columns}, but column {column + 1} should have the tags; choose another column")
         self.tabs, self.count, self.column, self.ends_empty = tabs, count, column, line.endswith("\t")
         if not line.startswith(COMMENT):
             self.seen.update(separated(line)[column : column + 1])

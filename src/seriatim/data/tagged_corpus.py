@@ -158,9 +158,7 @@ class TaggedCorpus:
             values = [value for _, *further in spellings for value in _numbered(further)]
             count = len({columns.describe(i).partition(":")[0] for i in range(2, columns.vocabulary_size)})
             if len(values) != count * len(words):
-                raise MismatchError(
-                    f"data.features: {count} column{'s'[: count > 1]} missing; give a file that has them"
-                )
+                raise MismatchError("data.features: there are no further columns; give a file that has them")
             self._columns = word_ids(values, columns).reshape(len(words), count)
             # Another column in the place of one that is missing has other values; of few words, all may be new.
             if len(self.forms) >= 10 and (self._columns == WordTokenizer.unknown_id).all(0).any():

@@ -32,9 +32,8 @@ MAX_LOGITS = 1 << 28
 """Largest number of training texts times labels."""
 FEW_TEXTS = 1000
 """Number of texts from which n-grams of a single text are left out."""
-
 MANY_LABELS = 10
-"""Smallest number of labels that are fitted each against all others, which is more accurate then."""
+"""Smallest number of labels from which on each label is fitted against all others, which is then more accurate."""
 
 
 class Options(Section):

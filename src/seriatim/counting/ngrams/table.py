@@ -9,7 +9,7 @@ ending of h, in training. Both ways to continue a text spend their time on these
   everything, by inverting the cumulative distribution of the groups one after another.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -60,6 +60,14 @@ def named_arrays(orders: Sequence[Order]) -> Iterator[NamedArray]:
         yield f"probabilities.{i}", order.probability
         if i < len(orders) - 1:
             yield f"backoffs.{i}", order.backoff
+
+
+def orders_of(arrays: Iterable[NamedArray]) -> list[Order]:
+    """Join successive arrays of one name, and return the orders that they hold, shortest first."""
+    chunks: dict[str, list[np.ndarray]] = {}
+    for name, values in arrays:
+        chunks.setdefault(name, []).append(values)
+    return orders_from({name: np.concatenate(values) for name, values in chunks.items()})
 
 
 def orders_from(arrays: Mapping[str, np.ndarray]) -> list[Order]:
