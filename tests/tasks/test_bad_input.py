@@ -43,7 +43,7 @@ REFUSED = {
     "one text": ("classify", f"{HEADER}a\tone\n", "all texts have the label 'a'"),
     "no text": ("classify", HEADER, ":1: no rows; give a text and its label"),
     "one tag": ("tag", "the\tO\n\nAda\tO\n", "every word has the tag 'O'"),
-    "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but the tags are expected in column 2"),
+    "no tags": ("tag", "the\nAda\n\nsaw\n", ":1: 1 column, but column 2 should have the tags"),
     "no targets": ("seq2seq", "a\t\nb\t\n", ":1: the targets of all 2 pairs are empty"),
     "no words": ("lm", "\n\n\n", "no text to read"),
 }
