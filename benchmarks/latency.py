@@ -1,6 +1,6 @@
 """Measure the milliseconds from one short text to its answer, in Python and through HTTP, beside the usual libraries.
 
-    python benchmarks/latency.py --labelled train.tsv [--label coarse] --tagged train.conll [--texts 300]
+    python benchmarks/latency.py --labelled train.tsv [--label coarse] --tagged train.conll [--threads 1]
 
 Claims: a bag of n-grams and a CRF on attributes answer in 0.5 ms, and the default classifier and tagger, each together
 with its simple baseline, in 1.5 ms.
@@ -11,7 +11,7 @@ that stays open; the tags and labels come with their probabilities there. scikit
 regression) and CRFsuite with the usual attributes (`linear.py`) do the same in Python. "products" are the matrix
 products of the default classifier alone: less is not possible with these weights. All take turns on the same texts,
 twenty texts at a time, so that other load affects them equally and weights stay in the processor's cache as they do
-for a model that answers alone; on one thread each.
+for a model that answers alone.
 """
 
 import argparse
@@ -58,8 +58,9 @@ def main() -> None:
     parser.add_argument("--tagged", required=True, help="tagged sentences in columns")
     parser.add_argument("--texts", type=int, default=300)
     parser.add_argument("--steps", type=int, default=20, help="of the trainings")
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(args.threads)
     rows = list(read_labelled(find_sources(args.labelled), text="text", label=args.label))
     sentences = list(read_sentences(find_sources(args.tagged)))
     texts = {
@@ -74,7 +75,7 @@ def main() -> None:
             "CRFsuite": crfsuite(args.tagged, folder),
         }
         command = serve(*(run.path for run in runs.values()))
-        with running("seriatim", command, Place(1, folder)) as server:
+        with running("seriatim", command, Place(args.threads, folder)) as server:
             client = http.client.HTTPConnection("127.0.0.1", server.port)
             calls: dict[str, tuple[str, Call]] = {"products": ("classify", products(runs["classify"].model))}
             for name, run in runs.items():
@@ -208,7 +209,7 @@ def save(args: argparse.Namespace, found: dict[str, list[float]], runs: dict[str
         figures={name: record.Figure(middle[name], *quantiles(times, n=4)[::2]) for name, times in found.items()},
         tables=[table],
         peers=["scikit-learn", "python-crfsuite"],
-        notes=f"""{args.texts} texts of {SHORT.start} to {SHORT.stop - 1} words, one at a time and one thread; medians,
+        notes=f"""{args.texts} texts of {SHORT.start} to {SHORT.stop - 1} words, one at a time, {args.threads} threads; medians,
         with the quartiles as ranges. Accuracy is not compared: the trainings are short.""",
     )
 

@@ -125,7 +125,7 @@ class Data(Section):
     """The column or field of the label."""
     column: str | None = None
     """The column of the tags in a CoNLL file; by default the last."""
-    features: str | None = None
+    features: Annotated[str, Field(pattern=r"[^,\s]")] | None = None
     """Further columns of a CoNLL file that a tagger reads, with commas: their numbers, or their names in CoNLL-U."""
     strict: bool = False
     """Refuse data that need a repair."""
