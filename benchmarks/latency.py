@@ -209,7 +209,7 @@ def save(args: argparse.Namespace, found: dict[str, list[float]], runs: dict[str
         figures={name: record.Figure(middle[name], *quantiles(times, n=4)[::2]) for name, times in found.items()},
         tables=[table],
         peers=["scikit-learn", "python-crfsuite"],
-        notes=f"""{args.texts} texts of {SHORT.start} to {SHORT.stop - 1} words, one at a time, {args.threads} threads; medians,
+        notes=f"""{args.texts} texts of {SHORT.start} to {SHORT.stop - 1} words, one at a time; medians,
         with the quartiles as ranges. Accuracy is not compared: the trainings are short.""",
     )
 

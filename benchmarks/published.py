@@ -64,14 +64,16 @@ def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[s
     """Train and evaluate all parts with all seeds; return the figures, and print each as it comes."""
     single: dict[str, list[float]] = {part.name: [] for part in parts}
     together: dict[str, float] = {}
-    minutes, parameters = [], []
+    minutes, parameters, ended = [], [], []
     for seed in seeds:
         for part in parts:
             out = keep / f"{part.name}-{seed}"
             train(row, part, seed, out)
             single[part.name].append(evaluate([out], row, part))
             minutes.append(json.loads((out / "minutes.json").read_text(encoding="utf-8")))
-            parameters.append(json.loads((out / "summary.json").read_text(encoding="utf-8"))["parameters"])
+            summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+            parameters.append(summary["parameters"])
+            ended.append(summary["ended"].endswith("minutes is spent"))
             print(f"{part.name}, seed {seed}: {single[part.name][-1]:.2f}, {minutes[-1]} minutes", flush=True)
     if row.asked_together is not None and len(seeds) >= 3:
         for part in parts:
@@ -86,6 +88,7 @@ def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[s
         "together_mean": statistics.fmean(together.values()) if together else None,
         "minutes": statistics.fmean(minutes),
         "parameters": round(statistics.fmean(parameters)),
+        "ended_by_time": sum(ended),
     }
 
 
@@ -143,6 +146,7 @@ def main() -> None:
     for line in rows:
         print(" | ".join(line))
     if arguments.record:
+        late = f"{arguments.name}: {found['ended_by_time']} of {len(parts) * len(seeds)} trainings ended by their time."
         claims = [claim(row, row.name, found["mean"], row.asked)]
         if row.asked_together is not None:
             claims.append(claim(row, "three runs together", found["together_mean"], row.asked_together))
@@ -152,7 +156,7 @@ def main() -> None:
             settings={parts[0].name: record.plain(library.load(keep / f"{parts[0].name}-{seeds[0]}"))},
             figures=found,
             tables=[rows],
-            notes=row.differences,
+            notes=" ".join([row.differences, *([late] if found["ended_by_time"] else [])]),
             minutes=found["minutes"] * len(parts) * len(seeds),
         )
 

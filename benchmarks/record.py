@@ -486,10 +486,14 @@ def results(records: Sequence[Record]) -> str:
     ]
     groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
     for most, claims, with_tables in _cuts(records, len(groups)):
+        # the first section has the tables of papers, which are what a reader looks for, and is never cut
+        limits = [
+            (most if 0 < i < with_tables else 0 if i else 1000, claims if i else 1000) for i in range(len(groups))
+        ]
         parts = [
             part
             for i, group in enumerate(groups)
-            for part in (f"## {group[0].title}", *_section_parts(group, most if i < with_tables else 0, claims))
+            for part in (f"## {group[0].title}", *_section_parts(group, *limits[i]))
         ]
         text = "\n\n".join([*lines, *parts, *_not_measured(records)]) + "\n"
         if text.count("\n") <= MAX_LINES:
@@ -545,10 +549,13 @@ def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int
         same = next((table for table in tables if len(records) > 1 and table[0] == head), None)
         if same is None:
             tables.append(same := [head])
-        same += rows
+        same += [row for row in rows if row not in same]
     for table in tables if most else ():
         cut = len(table) - 1 - most
-        yield "\n".join([*_table(table[: most + 1]), *([f"\n{cut} more rows in the record."] if cut > 0 else [])])
+        if cut > 2:  # the line that says so takes the place of two
+            yield "\n".join([*_table(table[: most + 1]), f"\n{cut} more rows in the record."])
+        else:
+            yield "\n".join(_table(table))
     claims = [claim for record in records for claim in record.claims[:most_claims]]
     lines = [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in claims]
     cut = sum(len(record.claims) for record in records) - len(lines)
