@@ -531,7 +531,7 @@ def claims_page(records: Sequence[Record]) -> list[str]:
 
 def _not_measured(records: Sequence[Record]) -> list[str]:
     measured = {one.name for one in records}
-    missing = dict.fromkeys(f"{run.title} (`{run.script}`)" for name, run in RUNS.items() if name not in measured)
+    missing = dict.fromkeys(f"{run.title} (`{name}`)" for name, run in RUNS.items() if name not in measured)
     return ["## Not measured yet", "; ".join(missing) + "."] if missing else []
 
 
