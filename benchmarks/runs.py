@@ -79,6 +79,7 @@ RUNS = {
     "serving-throughput": Run("Serving", "serving.py throughput", 28),
     "serving-vanish": Run("Serving", "serving.py vanish", 5),
     "serving-soak": Run("Serving", "serving.py soak --soak 600", 15),
+    "serving-classifier": Run("Serving", "serving.py classifier --soak 3600", 62),
     "serving-equality": Run("Serving", "serving.py equality", 5),
     "serving-prompts": Run("Serving", "serving.py prompts", 5),
     "pages": Run("Pages in a browser", "pages.py", 25),

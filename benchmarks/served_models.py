@@ -82,3 +82,13 @@ def train(layer: str, folder: Path, *, size: int, layers: int = 1) -> Path:
         warnings.simplefilter("ignore", UserWarning)  # the text is long, but the training is short
         seriatim.train(config)
     return folder / layer
+
+
+def train_classifier(folder: Path) -> Path:
+    """Train a default classifier of paragraphs by their topic for a few steps, and return the folder of the run."""
+    data, out = folder / "topics.tsv", folder / "classifier"
+    topics = list(pydoc_data.topics.topics.items())[:20]
+    rows = [(name, " ".join(part.split())) for name, text in topics for part in text.split("\n\n") if part.strip()]
+    data.write_text("label\ttext\n" + "".join(f"{name}\t{part}\n" for name, part in rows), encoding="utf-8")
+    seriatim.train({"task": "classify", "data": {"train": str(data)}, "training": {"steps": 50}, "out": str(out)})
+    return out

@@ -1,6 +1,6 @@
 """Measure the server: throughput beside other servers, vanished clients, memory, equal answers, and long prompts.
 
-    python benchmarks/serving.py throughput|vanish|soak|equality|prompts [--packages FOLDER] [--quick]
+    python benchmarks/serving.py throughput|vanish|soak|classifier|equality|prompts [--packages FOLDER] [--quick]
 
 throughput: GPT-2 of 124 M and of 4 × 256 with the same random weights in `seriatim serve`, in `transformers serve` with
 and without its continuous batching, and in the server that people write around a model (`plain_server.py`) with
@@ -10,8 +10,9 @@ of 32 tokens that all differ, 64 new tokens, greedy. The servers take turns, and
 opentelemetry-api accelerate psutil`. Without them, it is left out.
 
 vanish: of 200 clients, half close their connections in the middle of their streams. soak: a mixed load on an n-gram
-model, an LSTM and a Transformer for any length of time. equality: answers in a batch beside answers one by one.
-prompts: long prompts that are known from an earlier request, and the stream of another client during a long prompt.
+model, an LSTM and a Transformer for any length of time. classifier: a load on a default classifier. equality: answers
+in a batch beside answers one by one. prompts: long prompts that are known from an earlier request, and the stream of
+another client during a long prompt.
 
 Claims: with 4 clients or more, more tokens per second than every other server; a vanished client's place is free in
 less than a second; memory, descriptors and places return to where they were; batches give the answers of their rows.
@@ -189,6 +190,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace, Path, Place], Found]] = {
     "throughput": throughput,
     "vanish": serving_load.vanish,
     "soak": serving_load.soak,
+    "classifier": serving_load.classifier,
     "equality": serving_answers.equality,
     "prompts": serving_answers.prompts,
 }
@@ -207,7 +209,7 @@ def arguments() -> argparse.Namespace:
     add("--new-tokens", type=int, default=64, help="throughput: tokens of each text (default: 64)")
     add("--packages", type=Path, help="throughput: a folder with packages that transformers serve needs")
     add("--vanish", type=int, default=200, help="vanish: the number of clients (default: 200)")
-    add("--soak", type=float, default=60.0, help="soak: seconds (default: 60; at most a day)")
+    add("--soak", type=float, default=60.0, help="soak, classifier: seconds (default: 60; at most a day)")
     add("--prompts", type=int, default=32, help="equality: the number of prompts (default: 32)")
     add("--prompt-tokens", type=int, default=4000, help="prompts: their length (default: 4000)")
     add("--size", type=int, default=256, help="the width of the models that are trained (default: 256)")

@@ -1,11 +1,12 @@
-"""Clients that vanish, and a mixed load for a long time: two sections of `serving.py`; not a benchmark of its own."""
+"""Clients that vanish, and loads for a long time: three sections of `serving.py`; not a benchmark of its own."""
 
 import argparse
 import asyncio
 import random
+import string
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ WORKERS, PROMPTS = 8, 50
 LAYERS = ("ngram", "lstm", "transformer")
 LINES = 12
 """Printed of the measurements of a mixed load."""
+Work = Callable[[float], Coroutine[Any, Any, None]]
+"""Sends requests until a time."""
 FLAT = 0.01
 """Memory is called flat if it grows by less than this share over the second half."""
 
@@ -40,8 +43,9 @@ class Gauges(NamedTuple):
     async def read(cls, port: int) -> "Gauges":
         """Ask a server."""
         found = await metrics(port)
-        texts = found["seriatim_running_texts"] + found["seriatim_waiting_texts"]
-        kept = found["seriatim_prefix_cache_bytes"] + found["seriatim_session_bytes"]
+        generated = ("seriatim_running_texts", "seriatim_waiting_texts")  # a classifier alone has none
+        texts = sum(found.get(name, 0) for name in generated)
+        kept = found.get("seriatim_prefix_cache_bytes", 0) + found.get("seriatim_session_bytes", 0)
         resident = found["process_resident_memory_bytes"] / 1e6
         return cls(int(texts), resident, int(found["process_open_fds"]), kept / 1e6)
 
@@ -116,7 +120,7 @@ async def vanish_once(port: int, clients: int, number: int) -> tuple[list[str], 
 class Worker:
     """A client that sends random requests of all kinds; it counts what is answered as it should be."""
 
-    def __init__(self, port: int, number: int, prompts: list[str], counts: Counter[tuple[str, str]]) -> None:
+    def __init__(self, port: int, number: int, counts: Counter[tuple[str, str]], prompts: list[str]) -> None:
         self.port, self.prompts, self.counts = port, prompts, counts
         self.draw, self.session = random.Random(number), f"worker-{number}"
         kinds: dict[str, tuple[float, Callable[[], Awaitable[bool]]]] = {
@@ -213,14 +217,57 @@ class Worker:
 
 def soak(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     """Load a server with several models, and see whether its memory grows."""
-    seconds = min(args.soak, DAY)
     runs = [served_models.train(layer, folder, size=args.size) for layer in LAYERS]
     text, draw = served_models.text(), random.Random(0)
     starts = [draw.randrange(len(text) - 1000) for _ in range(PROMPTS)]
     prompts = [text[start : start + draw.randint(1, 1000)] for start in starts]
-    counts: Counter[tuple[str, str]] = Counter()
+    notes = f"""
+        {WORKERS} clients with completions, streams, scores, sessions, cancelled and bad requests on
+        {", ".join(LAYERS)}; the {PROMPTS} prompts recur, so that the cache of prompts is soon complete.
+    """
+    return flat("a mixed load", args, place, runs, lambda *client: Worker(*client, prompts).work, notes)
+
+
+def classifier(args: argparse.Namespace, folder: Path, place: Place) -> Found:
+    """Load a server with a default classifier, and see whether its memory grows."""
+    words = served_models.text().split()
+
+    def client(port: int, number: int, counts: Counter[tuple[str, str]]) -> Work:
+        draw = random.Random(number)
+
+        def text() -> str:
+            known = draw.choices(words, k=draw.randint(1, 200))
+            return " ".join(["".join(draw.choices(string.ascii_lowercase, k=8)), *known])
+
+        async def work(until: float) -> None:
+            while time.monotonic() < until:
+                texts = [text() for _ in range(draw.randint(1, 4))]
+                answer = await ask(port, "POST", "/v1/classify", {"input": texts})
+                is_right = answer.status == 200 and len(answer.json["data"]) == len(texts)
+                counts["classify", "as expected" if is_right else f"status {answer.status}"] += 1
+
+        return work
+
+    notes = f"""
+        {WORKERS} clients ask a default classifier for the labels of 1 to 4 texts of 2 to 201 words, one of which is
+        new in every text.
+    """
+    return flat("a served classifier", args, place, [served_models.train_classifier(folder)], client, notes)
+
+
+def flat(
+    title: str,
+    args: argparse.Namespace,
+    place: Place,
+    runs: Sequence[Path],
+    client: Callable[[int, int, Counter[tuple[str, str]]], Work],
+    notes: str,
+) -> Found:
+    """Load a server of some runs with clients, and return its memory over time."""
+    seconds, counts = min(args.soak, DAY), Counter[tuple[str, str]]()
     with running("soak", seriatim(*runs), place) as server:
-        seen, last = asyncio.run(soaked(server.port, prompts, seconds, counts))
+        works = [client(server.port, number, counts) for number in range(WORKERS)]
+        seen, last = asyncio.run(soaked(server.port, works, seconds))
     rows = [["seconds", "texts", "resident MB", "descriptors", "cache and sessions, MB"]]
     chosen = sorted(set(np.linspace(0, len(seen) - 1, LINES).astype(int).tolist()))
     for when, one in [*(seen[index] for index in chosen), ("at rest", last)]:
@@ -234,32 +281,25 @@ def soak(args: argparse.Namespace, folder: Path, place: Place) -> Found:
     wrong = sum(count for (_, result), count in counts.items() if result != "as expected")
     claims = [
         record.Claim(
-            text="a mixed load: every request has the expected result",
+            text=f"{title}: every request has the expected result",
             reached=not wrong,
             ours=f"{wrong:,} of {sum(counts.values()):,} others",
         ),
         record.Claim(
-            text="a mixed load: memory is flat over the second half",
-            reached=growth < FLAT * sizes[-1],
+            text=f"{title}: memory is flat over the second half of {seconds / 60:,.0f} minutes",
+            reached=growth < FLAT * float(sizes[-1]),
             ours=f"{growth:+.1f} MB",
             limit=f"{100 * FLAT:g} %",
         ),
     ]
-    notes = f"""
-        {WORKERS} clients with completions, streams, scores, sessions, cancelled and bad requests on
-        {", ".join(LAYERS)}; the {PROMPTS} prompts recur, so that the cache of prompts is soon complete.
-    """
     figures = {"wrong": wrong, "growth": record.Figure(growth, min(growth, 0.0), FLAT * float(sizes[-1]))}
     return Found(claims, figures, [rows, results], notes)
 
 
-async def soaked(
-    port: int, prompts: list[str], seconds: float, counts: Counter[tuple[str, str]]
-) -> tuple[list[tuple[float, Gauges]], Gauges]:
+async def soaked(port: int, works: Sequence[Work], seconds: float) -> tuple[list[tuple[float, Gauges]], Gauges]:
     """Return what the server said during the load, with the time of each measurement, and after it."""
     began = time.monotonic()
-    workers = [Worker(port, number, prompts, counts) for number in range(WORKERS)]
-    tasks = [asyncio.create_task(worker.work(began + seconds)) for worker in workers]
+    tasks = [asyncio.create_task(work(began + seconds)) for work in works]
     seen: list[tuple[float, Gauges]] = []
     while (passed := time.monotonic() - began) < seconds:
         seen.append((passed, await Gauges.read(port)))
