@@ -1,23 +1,23 @@
 """The delta rule: a matrix state whose old value at a key is erased before a new one is written.
 
-S. Yang et al., "Parallelizing linear transformers with the delta rule over sequence length", NeurIPS 2024. For each head,
-with the notation of `seriatim.layers.matrix_states`:
+S. Yang et al., "Parallelizing linear transformers with the delta rule over sequence length", NeurIPS 2024. For each
+head, with the notation of `seriatim.layers.matrix_states`:
 
     D_t = diag(α_t) S_{t−1}
     S_t = D_t − u_t (r_tᵀ D_t) + k_t v_tᵀ,    o_t = S_tᵀ q_t
 
-r ``read`` what is read for erasing · u ``erase`` where it is erased; for most models u = k, and S_t = D_t +
-k_t (v_t − D_tᵀ r_t)ᵀ.
+r ``read`` the key at which the old value is read · u ``erase`` where it is erased. For most models u = k, and
+S_t = D_t + k_t (v_t − D_tᵀ r_t)ᵀ.
 
 `delta_step` computes these equations. `delta_scan` computes C steps at once. With P(x, y) the P of `matrix_states` for
-queries x and keys y, Ŝ = −1 times what is erased, and S the state at the beginning of the chunk,
+queries x and keys y, and S the state at the beginning of the chunk,
 
     (I + A) E = −P'(r, k) V − (R ⊙ e^G) S,    A = P'(r, u), where P' is P without its diagonal
     O = (Q ⊙ e^G) S + P(q, k) V + P(q, u) E
     S ← e^(G_C) ⊙ S + (K ⊙ e^(G_C − G))ᵀ V + (U ⊙ e^(G_C − G))ᵀ E
 
-E holds the negated vectors that are erased. Where u = k, the unknown is V + E, and (I + A)(V + E) = V − (R ⊙ e^G) S. One
-triangular solve for all chunks gives E as a function of S, and only S is computed chunk after chunk.
+E holds the vectors that are erased, with a minus sign. Where u = k, the unknown is V + E, and (I + A)(V + E) = V −
+(R ⊙ e^G) S. One triangular solve for all chunks gives E as a function of S; only S is computed chunk after chunk.
 """
 
 import torch

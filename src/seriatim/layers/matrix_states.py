@@ -5,22 +5,23 @@ S. Yang et al., "Gated linear attention transformers with hardware-efficient tra
 
     S_t = diag(α_t) S_{t−1} + k_t v_tᵀ,    o_t = S_tᵀ q_t
 
-S the state (K, V) · q, k queries and keys (K) · v values (V) · α the decay of each row of S, one number for all of them,
-or 1; g = log α is given, which is at most 0.
+S the state (K, V) · q, k queries and keys (K) · v values (V) · α the decay of each row of S, or one number for all
+rows, or 1. What is given is g = log α, which is at most 0.
 
-`matrix_step` computes this equation. `matrix_scan` computes C steps at once. With G the sums of g since the beginning of
-a chunk, and S the state there,
+`matrix_step` computes this equation. `matrix_scan` computes C steps at once. With G the sums of g since the beginning
+of a chunk, and S the state there,
 
     P_ij = Σ_d q_id k_jd e^(G_id − G_jd) for i ≥ j, else 0
     O = (Q ⊙ e^G) S + P V,    S ← e^(G_C) ⊙ S + (K ⊙ e^(G_C − G))ᵀ V
 
-No number is divided by a decay, and every exponent is at most 0, so that no gate causes an overflow. Where each row has a
-decay of its own, P is computed from differences of G to the middle of blocks: rows i of the second half of a block meet
-columns j of the first half in the product of q e^(G_i − G_m) and k e^(G_m − G_j), for m the last step of the first half;
-then each half is divided in the same way. `seriatim.layers.delta_rule` is built of the same parts.
+Nothing is divided by a decay, and every exponent is at most 0, so that no gate causes an overflow. Where each row has a
+decay of its own, P is computed in blocks: for rows i in the second half of a block and columns j in its first half,
+whose last step is m, P is the product of q_i e^(G_i − G_m) and k_j e^(G_m − G_j). Each half is a block again, down to
+single steps. `seriatim.layers.delta_rule` is built of the same parts.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -78,7 +79,10 @@ def decayed(state: Tensor, log_decay: Tensor | None) -> Tensor:
 def same_heads(v: Tensor, *others: Tensor) -> list[Tensor]:
     """Return queries or keys ``(..., groups, K)`` for each head of the values ``(..., heads, V)``."""
     heads = v.shape[-2]
-    return [x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2) for x in others]
+    return [
+        x if x.shape[-2] == heads else x.unsqueeze(-2).expand(*x.shape[:-1], heads // x.shape[-2], -1).flatten(-3, -2)
+        for x in others
+    ]
 
 
 class Chunks:
@@ -96,22 +100,21 @@ class Chunks:
         self.size = min(CHUNK, 1 << (self.time - 1).bit_length())
         self.dtype = torch.promote_types(like.dtype, torch.float32)
         self.sums: Tensor | None = None  # G (N, B * H, C, 1 or K)
-        self.by_row = log_decay is not None and log_decay.dim() == 4
         if log_decay is not None:
-            log_decay = log_decay.clamp(min=LEAST)
-            if not self.by_row:  # few numbers, which float64 keeps precise where a gate has closed
-                log_decay = log_decay.unsqueeze(3)
-                self.dtype, narrow = torch.float32 if like.device.type == "mps" else torch.float64, self.dtype
-                self.sums = self.split(log_decay).cumsum(2)
-                self.dtype = narrow
-            else:
-                self.sums = self.split(log_decay).cumsum(2)
+            by_row = log_decay.dim() == 4
+            # one number for each step and head costs little in float64, which stays precise where a gate has closed
+            dtype = self.dtype if by_row or like.device.type == "mps" else torch.float64
+            log_decay = (log_decay if by_row else log_decay.unsqueeze(3)).to(dtype).clamp(min=LEAST)
+            self.sums = self._split(log_decay).cumsum(2)
 
     def split(self, x: Tensor) -> Tensor:
         """Return a sequence ``(batch, time, heads, D)`` as ``(N, batch · heads, C, D)``, in the type of all."""
+        return self._split(x.to(self.dtype))
+
+    def _split(self, x: Tensor) -> Tensor:
         if padding := -self.time % self.size:
             x = F.pad(x, (0, 0, 0, 0, 0, padding))
-        x = x.to(self.dtype).unflatten(1, (-1, self.size))  # (B, N, C, H, D)
+        x = x.unflatten(1, (-1, self.size))  # (B, N, C, H, D)
         return x.permute(1, 0, 3, 2, 4).flatten(1, 2).contiguous()
 
     def join(self, x: Tensor) -> Tensor:
@@ -129,15 +132,10 @@ class Chunks:
 
     def products(self, rows: Sequence[Tensor], columns: Sequence[Tensor]) -> list[list[Tensor]]:
         """Return P of each of several q with each of several k, ``(N, batch · heads, C, C)``."""
-        if self.sums is not None and self.by_row:
-            made = _DecayedProducts.apply(self.sums, len(rows), *rows, *columns)  # type: ignore[no-untyped-call]
-            return [list(made[i : i + len(columns)]) for i in range(0, len(made), len(columns))]
         if self.sums is None:
             return [[(row @ column.mT).tril() for column in columns] for row in rows]
-        differences = self.sums - self.sums.mT
-        future = torch.ones(self.size, self.size, dtype=torch.bool, device=differences.device).triu(1)
-        decays = differences.masked_fill(future, -torch.inf).to(self.dtype).exp()
-        return [[(row @ column.mT) * decays for column in columns] for row in rows]
+        made = _DecayedProducts.apply(self.sums, len(rows), *rows, *columns)  # type: ignore[no-untyped-call]
+        return _table(made, len(columns))
 
     def totals(self) -> Sequence[Tensor] | None:
         """Return e^(G_C) of each chunk ``(batch · heads, 1 or K, 1)``."""
@@ -158,56 +156,90 @@ class Chunks:
         return torch.stack(starts), current.view(state.shape).to(state.dtype)
 
 
-class _DecayedProducts(torch.autograd.Function):
-    """P of every pair of rows and columns, where each of the K features has its own decay; see the head of this file.
+def _table(products: Sequence[Tensor], columns: int) -> list[list[Tensor]]:
+    return [list(products[i : i + columns]) for i in range(0, len(products), columns)]
 
-    The gradient of P, times P summed over the columns, is q ⊙ dq, and summed over the rows k ⊙ dk, so that
-    dG = q ⊙ dq − k ⊙ dk.
+
+class _DecayedProducts(torch.autograd.Function):
+    """P of every pair of ``count`` queries and the keys after them, where there are decays; see the head of this file.
+
+    P_ij depends on G through e^(G_i − G_j) alone, so that dG = Σ q ⊙ dq − Σ k ⊙ dk.
     """
 
     @staticmethod
     def forward(ctx: Context, sums: Tensor, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.count = count
-        ctx.save_for_backward(sums, *tensors)
         rows, columns = tensors[:count], tensors[count:]
+        ctx.count = count
+        if sums.shape[3] == 1:
+            decays = _pair_decays(sums, rows[0].dtype)
+            ctx.save_for_backward(sums, decays, *tensors)
+            return tuple((row @ column.mT).mul_(decays) for row in rows for column in columns)
+        ctx.save_for_backward(sums, None, *tensors)
         products = [sums.new_zeros(*sums.shape[:3], sums.shape[2]) for _ in rows for _ in columns]
-        for p, (row, column) in zip(products, ((r, c) for r in rows for c in columns), strict=True):
-            p.diagonal(dim1=2, dim2=3).copy_((row * column).sum(3))
+        table = _table(products, len(columns))
         for half, later, earlier in _levels(sums):
             after = [_halves(row, half)[1] * later for row in rows]
             before = [(_halves(column, half)[0] * earlier).mT for column in columns]
-            for p, (row, column) in zip(products, ((r, c) for r in after for c in before), strict=True):
-                _lower(p, half).copy_(row @ column)
+            for line, row in zip(table, after, strict=True):
+                for product, column in zip(line, before, strict=True):
+                    _lower(product, half).copy_(row @ column)
+        for line, row in zip(table, rows, strict=True):
+            for product, column in zip(line, columns, strict=True):
+                product.diagonal(dim1=2, dim2=3).copy_((row * column).sum(3))
         return tuple(products)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        sums, *tensors = ctx.saved_tensors
+        sums, decays, *tensors = ctx.saved_tensors
         rows, columns = tensors[: ctx.count], tensors[ctx.count :]
-        table = [gradients[i : i + len(columns)] for i in range(0, len(gradients), len(columns))]
-        d_rows, d_columns = [torch.zeros_like(x) for x in rows], [torch.zeros_like(x) for x in columns]
-        d_sums = torch.zeros_like(sums)
-        for half, later, earlier in _levels(sums):
-            after = [_halves(row, half)[1] * later for row in rows]
-            before = [_halves(column, half)[0] * earlier for column in columns]
-            for i, line in enumerate(table):
-                for j, gradient in enumerate(line):
-                    d_block = _lower(gradient, half).contiguous()
-                    _halves(d_rows[i], half)[1].addcmul_(d_block @ before[j], later)
-                    _halves(d_columns[j], half)[0].addcmul_(d_block.mT @ after[i], earlier)
-        for row, d_row in zip(rows, d_rows, strict=True):
-            d_sums.addcmul_(row, d_row)
-        for column, d_column in zip(columns, d_columns, strict=True):
-            d_sums.addcmul_(column, d_column, value=-1)
+        table = _table(gradients, len(columns))
+        if decays is None:
+            d_rows, d_columns = _by_row_gradients(sums, rows, columns, table)
+        else:
+            table = [[gradient * decays for gradient in line] for line in table]
+            d_rows = [sum_of(x @ column for x, column in zip(line, columns, strict=True)) for line in table]
+            d_columns = [
+                sum_of(line[j].mT @ row for line, row in zip(table, rows, strict=True)) for j in range(len(columns))
+            ]
+        d_sums = torch.zeros_like(rows[0])
+        for x, gradient in zip(rows, d_rows, strict=True):
+            d_sums.addcmul_(x, gradient)
+        for x, gradient in zip(columns, d_columns, strict=True):
+            d_sums.addcmul_(x, gradient, value=-1)
+        if decays is not None:
+            d_sums = d_sums.sum(3, keepdim=True).to(sums.dtype)
+        return d_sums, None, *d_rows, *d_columns
 
-        # the diagonal does not depend on decays
+
+def sum_of(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the sum of one or more tensors."""
+    return functools.reduce(Tensor.add_, tensors)
+
+
+def _pair_decays(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return e^(G_i − G_j) for i ≥ j, else 0, ``(N, M, C, C)`` for G ``(N, M, C, 1)``."""
+    size = sums.shape[2]
+    future = torch.ones(size, size, dtype=torch.bool, device=sums.device).triu_(1)
+    return (sums - sums.mT).to(dtype).masked_fill_(future, -torch.inf).exp_()
+
+
+def _by_row_gradients(
+    sums: Tensor, rows: Sequence[Tensor], columns: Sequence[Tensor], table: Sequence[Sequence[Tensor]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the gradients of rows and columns, where each of the K features has a decay of its own."""
+    diagonals = [[gradient.diagonal(dim1=2, dim2=3).unsqueeze(3) for gradient in line] for line in table]
+    d_rows = [sum_of(x * column for x, column in zip(line, columns, strict=True)) for line in diagonals]
+    d_columns = [sum_of(line[j] * row for line, row in zip(diagonals, rows, strict=True)) for j in range(len(columns))]
+    for half, later, earlier in _levels(sums):
+        after = [_halves(row, half)[1] * later for row in rows]
+        before = [_halves(column, half)[0] * earlier for column in columns]
         for i, line in enumerate(table):
             for j, gradient in enumerate(line):
-                diagonal = gradient.diagonal(dim1=2, dim2=3).unsqueeze(3)
-                d_rows[i].addcmul_(diagonal, columns[j])
-                d_columns[j].addcmul_(diagonal, rows[i])
-        return d_sums, None, *d_rows, *d_columns
+                block = _lower(gradient, half)
+                _halves(d_rows[i], half)[1].addcmul_(block @ before[j], later)
+                _halves(d_columns[j], half)[0].addcmul_(block.mT @ after[i], earlier)
+    return d_rows, d_columns
 
 
 def _levels(sums: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
