@@ -15,6 +15,7 @@ from .delta_rule import delta_scan, delta_step
 from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
 from .option_types import check_sizes
+from .pointwise import EPSILON
 from .scan import at_least_float32
 
 
@@ -41,6 +42,7 @@ class DeltaLayer(MatrixLayer):
         kernel_size: int,
         keys: int = 1,
         negative_eigenvalues: bool,
+        norm_epsilon: float = EPSILON,
     ) -> None:
         super().__init__()
         heads = divided(hidden_size, num_heads, least=HEAD_SIZE)
@@ -56,7 +58,7 @@ class DeltaLayer(MatrixLayer):
         self.widths = [width, keys * width, keys * inner]
         self.qkv_proj = nn.Linear(input_size, sum(self.widths), bias=False)
         self.add_convolution(sum(self.widths), kernel_size)
-        self.o_norm = HeadNorm(self.value_size)
+        self.o_norm = HeadNorm(self.value_size, epsilon=norm_epsilon)
         self.o_proj = nn.Linear(inner, hidden_size, bias=False)
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:

@@ -24,6 +24,7 @@ from .delta_layer import DeltaLayer, log_decay
 from .matrix_layer import ConvolvedState
 from .matrix_states import same_heads
 from .option_types import Size
+from .pointwise import EPSILON, Epsilon
 from .selective_scan import init_step_bias
 
 
@@ -41,6 +42,7 @@ class GatedDeltaNet(DeltaLayer):
         expansion: features of all values for every output.
         kernel_size: the number of inputs that the short convolution sees.
         negative_eigenvalues: whether β reaches 2 instead of 1.
+        norm_epsilon: is added to the mean square of what is normalized.
     """
 
     keeps = "one matrix per head, and the last inputs of a short convolution"
@@ -59,6 +61,7 @@ class GatedDeltaNet(DeltaLayer):
         expansion: Size = 1,
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
+        norm_epsilon: Epsilon = EPSILON,
     ) -> None:
         super().__init__(
             input_size,
@@ -69,6 +72,7 @@ class GatedDeltaNet(DeltaLayer):
             expansion=expansion,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
+            norm_epsilon=norm_epsilon,
         )
         self.ba_proj = nn.Linear(input_size, 2 * self.num_heads, bias=False)
         self.g_proj = nn.Linear(input_size, self.num_heads * self.value_size, bias=False)

@@ -24,6 +24,7 @@ from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
 from .option_types import Size, check_sizes
 from .positions import Rotary, positions
+from .scan import at_least_float32
 
 
 class RetNetState(NamedTuple):
@@ -45,7 +46,7 @@ class RetNet(MatrixLayer):
     keeps = "one matrix per head, and how many inputs there were"
     paper = "Sun et al. 2023"
     state_type = RetNetState
-    log_decay: Tensor
+    forgotten: Tensor
 
     def __init__(
         self,
@@ -65,8 +66,7 @@ class RetNet(MatrixLayer):
         self.norm = HeadNorm(self.value_size, gain=False)
         self.o_proj = nn.Linear(inner, hidden_size, bias=bias)
         self.rotary = Rotary(self.key_size // 2)
-        decay = 1 - 2.0 ** (-5 - torch.arange(heads, dtype=torch.float64))
-        self.register_buffer("log_decay", decay.log().to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("forgotten", torch.pow(2.0, -5 - torch.arange(heads)), persistent=False)  # 1 − γ
 
     def before(self, batch_size: int) -> list[Tensor]:
         """Return zeros: no inputs were read."""
@@ -79,7 +79,7 @@ class RetNet(MatrixLayer):
         qk = split_heads(qk if inputs.dim() == 3 else qk.unsqueeze(1), self.key_size).transpose(1, 2)  # (B, 2 H, T, K)
         qk = self.rotary(qk, positions(seen, time), 2 * self.num_heads).transpose(1, 2)  # (B, T, 2 H, K)
         q, k = (qk if inputs.dim() == 3 else qk.squeeze(1)).chunk(2, dim=-2)
-        log_decay = self.log_decay.expand(*inputs.shape[:-1], self.num_heads)
+        log_decay = torch.log1p(-at_least_float32(self.forgotten)).expand(*inputs.shape[:-1], self.num_heads)
         terms = (q, k * self.key_size**-0.5, split_heads(v, self.value_size), log_decay)
         return terms, [seen + time], (self.g_proj(inputs),)
 
