@@ -97,7 +97,7 @@ def mamba2(layer: nn.Module, x: Tensor) -> Tensor:
 def gla(layer: nn.Module, x: Tensor) -> Tensor:
     q, k, v = map(by_head, layer.qkv_proj(x).split([4, 4, 8], dim=-1))
     decay = by_head(torch.sigmoid(layer.gk_b_proj(layer.gk_a_proj(x))) ** (1 / 16))
-    y = normed(dense(torch.diag_embed(decay), outer(k, v), q / 2**0.5), layer.g_norm.weight)
+    y = normed(dense(torch.diag_embed(decay), outer(k, v), q / 2**0.5), layer.o_norm.weight)
     return layer.o_proj(y.flatten(2) * F.silu(layer.g_proj(x)))
 
 
@@ -105,7 +105,7 @@ def hgrn2(layer: nn.Module, x: Tensor) -> Tensor:
     q, f, v = map(by_head, layer.qfi_proj(x).chunk(3, dim=-1))
     f = torch.sigmoid(f)
     y = dense(torch.diag_embed(f), outer(1 - f, v), F.silu(q))
-    return layer.o_proj(normed(y.flatten(2), layer.g_norm.weight))
+    return layer.o_proj(normed(y.flatten(2), layer.o_norm.weight))
 
 
 def delta(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

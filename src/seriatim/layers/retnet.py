@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.state import State
 from .attention import heads as divided
-from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
 from .option_types import Size, check_sizes
 from .positions import Rotary, positions
@@ -63,14 +63,14 @@ class RetNet(MatrixLayer):
         self.set_sizes(input_size, hidden_size, heads=heads, key_size=hidden_size // heads, value_size=inner // heads)
         self.qkv_proj = nn.Linear(input_size, 2 * hidden_size + inner, bias=bias)
         self.g_proj = nn.Linear(input_size, inner, bias=bias)
-        self.norm = HeadNorm(self.value_size, gain=False)
-        self.o_proj = nn.Linear(inner, hidden_size, bias=bias)
+        self.add_outputs(gain=False, bias=bias)
         self.rotary = Rotary(self.key_size // 2)
         self.register_buffer("forgotten", torch.pow(2.0, -5 - torch.arange(heads)), persistent=False)  # 1 − γ
 
-    def before(self, batch_size: int) -> list[Tensor]:
-        """Return zeros: no inputs were read."""
-        return [self.zeros(batch_size).long()]
+    def initial_state(self, batch_size: int) -> State:
+        """Return zeros; see `RetNetState`."""
+        memory = at_least_float32(self.zeros(batch_size, self.num_heads, self.key_size, self.value_size))
+        return RetNetState(self.zeros(batch_size).long(), memory)
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, k, v and the fixed decays."""
@@ -81,10 +81,4 @@ class RetNet(MatrixLayer):
         q, k = (qk if inputs.dim() == 3 else qk.squeeze(1)).chunk(2, dim=-2)
         log_decay = torch.log1p(-at_least_float32(self.forgotten)).expand(*inputs.shape[:-1], self.num_heads)
         terms = (q, k * self.key_size**-0.5, split_heads(v, self.value_size), log_decay)
-        return terms, [seen + time], (self.g_proj(inputs),)
-
-    def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
-        """Normalise and gate the heads, and map them."""
-        (gate,) = rest
-        mapped: Tensor = self.o_proj(self.norm(heads).flatten(-2).to(gate.dtype) * F.silu(gate))
-        return mapped
+        return terms, [seen + time], (F.silu(self.g_proj(inputs)),)
