@@ -305,6 +305,32 @@ def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...
     return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)
 
 
+def common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return dimensions from which each shape follows by joining neighbours, or None."""
+    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
+    if any(b % a for a, b in itertools.pairwise(cuts)):
+        return None
+    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
+    return tuple(reversed([size for size in sizes if size > 1] or [1]))
+
+
+def refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the distances of a view along dimensions that divide its own."""
+    coarse, distances = map(list, merged(view.sizes, view.strides))
+    strides: list[int] = []
+    rest, distance = coarse.pop(), distances.pop()
+    for size in reversed(sizes):
+        if size == 1:
+            strides.append(0)
+            continue
+        if rest == 1:
+            rest, distance = coarse.pop(), distances.pop()
+        assert rest % size == 0
+        strides.append(distance)
+        rest, distance = rest // size, distance * size
+    return tuple(reversed(strides))
+
+
 # ---- attention of one step to a memory
 
 

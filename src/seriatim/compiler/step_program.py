@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .buffers import Allocator, BufferKind, Slot, slot
-from .expressions import LEAVES, Node, StridedView, contiguous, merged, node, walk
+from .expressions import LEAVES, Node, StridedView, common, contiguous, merged, node, refined, walk
 from .fallback_reasons import UnsupportedError
 from .operators import PRIMITIVES
 from .recorder import Traced
@@ -280,7 +280,7 @@ class _StepPlanner:
         if value.op == "number":
             return Operand(NUMBERS.shifted(self.numbers.setdefault(value.attribute, len(self.numbers))))
         if value.op == "view":
-            return Operand(self.slots[value.args[0]].shifted(value.attribute.offset), _refined(value.attribute, sizes))
+            return Operand(self.slots[value.args[0]].shifted(value.attribute.offset), refined(value.attribute, sizes))
         return Operand(self.slots[value]) if value.width == 1 else Operand(self.slots[value], contiguous(sizes))
 
     def flat(self, value: Node, phase: int) -> Operand:
@@ -310,7 +310,7 @@ class _StepPlanner:
             return
         # all operands must be walked along the same dimensions; views that do not fit together are copied
         views = [arg.attribute for arg in args if arg.op == "view"] + ([target] if target else [])
-        sizes = _common([merged(view.sizes, view.strides)[0] for view in views] or [(width,)])
+        sizes = common([merged(view.sizes, view.strides)[0] for view in views] or [(width,)])
         if sizes is None or len(sizes) > DIMENSIONS:
             copied = [self.copy(arg, phase) if arg.op == "view" else arg for arg in args]
             assert copied != args, "a target has too many dimensions"
@@ -318,7 +318,7 @@ class _StepPlanner:
             return
         sizes = (1,) * (DIMENSIONS - len(sizes)) + sizes
 
-        strides = _refined(target, sizes) if target else contiguous(sizes) if width > 1 else to.strides
+        strides = refined(target, sizes) if target else contiguous(sizes) if width > 1 else to.strides
         to = Operand(to.slot.shifted(target.offset if target else 0), strides)
         operands = [self.operand(arg, sizes) for arg in args]
         # the machine is fast where the first operand moves and the second one stays, not the other way round
@@ -397,33 +397,7 @@ class _StepPlanner:
             instruction.sources = list(map(renamed, instruction.sources))
 
 
-# ---- dimensions that fit several views
-
-
-def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return dimensions from which each shape follows by joining neighbours, or None."""
-    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
-    if any(b % a for a, b in itertools.pairwise(cuts)):
-        return None
-    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
-    return tuple(reversed([size for size in sizes if size > 1] or [1]))
-
-
-def _refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the distances of a view along dimensions that divide its own."""
-    coarse, distances = map(list, merged(view.sizes, view.strides))
-    strides: list[int] = []
-    rest, distance = coarse.pop(), distances.pop()
-    for size in reversed(sizes):
-        if size == 1:
-            strides.append(0)
-            continue
-        if rest == 1:
-            rest, distance = coarse.pop(), distances.pop()
-        assert rest % size == 0
-        strides.append(distance)
-        rest, distance = rest // size, distance * size
-    return tuple(reversed(strides))
+# ---- instructions that threads share
 
 
 def _outermost(

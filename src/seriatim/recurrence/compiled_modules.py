@@ -21,6 +21,7 @@ from ..core.state import FunctionalStep, OutputsAndState, State, state_leaves, w
 from .compiled_loop import CompiledLoop, UncompiledError
 from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
 from .conditions import circumstances, functional_step, numbers_of, on_gpu, tracing_on_cpu, uncompiled
+from .head_loop import HeadLoop
 from .triton_runner import TritonLoop
 
 Arguments = ParamSpec("Arguments")
@@ -51,12 +52,18 @@ def or_reasons(compiled: Callable[Arguments, Compiled]) -> Callable[Arguments, C
 
 
 @or_reasons
-def compile_loop(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> CompiledLoop:
+def compile_loop(
+    step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> CompiledLoop | HeadLoop:
     """Return the loop of a step for inputs of one step ``(batch, input_size)``."""
     leaves = state_leaves(state)
     memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
     with tracing_on_cpu(weights, inputs, state) as example:
-        traced = trace_loop(step, *example, memories)
+        traced, heads = trace_loop(step, *example, memories)
+    if heads is not None:
+        if on_gpu(inputs):
+            raise UnsupportedError([Reason("a state that holds matrices is compiled for CPUs only", about_step=False)])
+        return HeadLoop(traced, heads, numbers_of(inputs))
     return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
 
 
