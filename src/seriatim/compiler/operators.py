@@ -217,9 +217,14 @@ def _inside_products(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
         for arg in value.args:
             users.setdefault(arg, []).append(value)
     inside = set()
-    for value in order:
-        is_summed = [user.op == "sum" and user.attribute is not None for user in users.get(value, [])] == [True]
-        if value.op == "mul" and is_summed and value not in roots and value.args[0].width == value.args[1].width:
+    for total in order:
+        value = total.args[0] if total.op == "sum" and total.attribute else total
+        if value.op != "mul" or value in roots or users.get(value) != [total]:
+            continue
+        views = [arg.attribute for arg in value.args if arg.op == "view"]
+        shapes = [merged(view.sizes, view.strides) for view in (*views, total.attribute)]
+        repeats = any(0 in strides for _, strides in shapes[:-1])
+        if repeats and common([sizes for sizes, _ in shapes]) is not None:
             inside.add(value)
     for value in order:
         if value.op == "view" and value not in roots and all(user in inside for user in users.get(value, [])):
@@ -233,11 +238,8 @@ def _product_of_views(
     """Return a sum over some dimensions of a product of two values, none of whose elements is stored."""
     factors = value.args[0].args
     views = [factor.attribute for factor in factors if factor.op == "view"]
-    shapes = [merged(view.sizes, view.strides)[0] for view in (*views, value.attribute)]
-    sizes = common(shapes)
-    if sizes is None:
-        sources = [_evaluate(x, [values[arg] for arg in x.args], constants, like) if x not in values else values[x] for x in factors]
-        return _evaluate(value, [sources[0] * sources[1]], constants, like)
+    sizes = common([merged(view.sizes, view.strides)[0] for view in (*views, value.attribute)])
+    assert sizes is not None, "the dimensions of the factors fit together"
     letters = "abcdefghij"[: len(sizes)]
     operands, terms = [], []
     for factor in factors:
