@@ -1,3 +1,4 @@
+# ruff: noqa: N803, N806 (S, P and C are the symbols of the papers)
 """Cells whose state holds matrices, as users write them: the compiled loop agrees with the reference loop."""
 
 import pytest

@@ -15,9 +15,9 @@ Leaves; ``attribute`` tells leaves of one kind apart:
 
 Inner values are the operations of `seriatim.compiler.operators`, and
     ``product``   a row times the `Matrix` in ``attribute``
-    ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `StridedView`
+    ``sum``, ``amax``  over the features of a row; with a `StridedView` over some dimensions, in single steps and heads
 
-only in a traced step, before `seriatim.compiler.lower`, and in single steps:
+only in a traced step, before `seriatim.compiler.lower`, in single steps and in heads (`seriatim.compiler.heads`):
     ``view``      elements of another value, at the positions that the `StridedView` in ``attribute`` gives
     ``join``      several values, one after another, each stored at the positions of its `StridedView` in ``attribute``
     ``gather``    a row of the table ``attribute``, at the index in its argument

@@ -203,9 +203,7 @@ class _Lowering:
         if not self.is_inside[value] and not self.repeats(source):
             # PyTorch computes the elements once, and the loop repeats them
             kept = [i for i, stride in enumerate(view.strides) if stride]
-            once = StridedView(
-                tuple(view.sizes[i] for i in kept), tuple(view.strides[i] for i in kept), view.offset
-            )
+            once = StridedView(tuple(view.sizes[i] for i in kept), tuple(view.strides[i] for i in kept), view.offset)
             source, steps = self.elements(source, once), iter(contiguous(once.sizes))
             view = StridedView(view.sizes, tuple(next(steps) if stride else 0 for stride in view.strides))
         inner, is_common = self.split(view, heads, source.width // heads)

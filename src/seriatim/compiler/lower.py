@@ -1,7 +1,7 @@
 """Rewrites a traced step as the body of a loop.
 
 First, every value becomes a row of neighbouring features: a view of them is a slice, and values side by side are joined
-(`as_rows`). A step whose elements move in other ways runs as one step only.
+(`as_rows`). Where elements move in other ways, only a state that holds matrices has a loop (`seriatim.compiler.heads`).
 
 Then products of inputs with constant matrices move out of the loop, where one product computes all steps (`lower`).
 Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where

@@ -203,15 +203,16 @@ def shown(source: Tensor, view: StridedView) -> Tensor:
 
 def _joined(args: Sequence[Tensor], views: Sequence[StridedView], width: int, like: Tensor) -> Tensor:
     """Return values that are stored one after another, each at the positions of its view."""
-    result = args[0].new_zeros(like.shape[0], width)
+    dtype = functools.reduce(torch.promote_types, (arg.dtype for arg in args))  # they differ under autocast
+    result = args[0].new_zeros(like.shape[0], width, dtype=dtype)
     for arg, view in zip(args, views, strict=True):
         positions = shown(torch.arange(width), view).reshape(-1)
-        result = result.index_copy(1, positions, arg.expand(like.shape[0], len(positions)))
+        result = result.index_copy(1, positions, arg.to(dtype).expand(like.shape[0], len(positions)))
     return result
 
 
 def _inside_products(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
-    """Return factors times factors whose elements are only summed, and the views of these: one product computes both."""
+    """Return products of elements that are only summed, and their factors' views: one operator computes these sums."""
     users: dict[Node, list[Node]] = {}
     for value in order:
         for arg in value.args:
@@ -232,9 +233,7 @@ def _inside_products(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
     return inside
 
 
-def _product_of_views(
-    value: Node, values: Mapping[Node, Tensor], constants: Sequence[Tensor], like: Tensor
-) -> Tensor:
+def _product_of_views(value: Node, values: Mapping[Node, Tensor], constants: Sequence[Tensor], like: Tensor) -> Tensor:
     """Return a sum over some dimensions of a product of two values, none of whose elements is stored."""
     factors = value.args[0].args
     views = [factor.attribute for factor in factors if factor.op == "view"]
@@ -251,7 +250,8 @@ def _product_of_views(
         operands.append(shown(source, shown_view) if kept else source[..., view.offset])
         terms.append("z" * (source.dim() - 1) + "".join(letters[i] for i in kept))
     target = refined(value.attribute, sizes)
-    result = "z" * any(term.startswith("z") for term in terms) + "".join(l for l, step in zip(letters, target) if step)
+    result = "z" * any(term.startswith("z") for term in terms)
+    result += "".join(letter for letter, stride in zip(letters, target, strict=True) if stride)
     product = torch.einsum(f"{','.join(terms)}->{result}", *operands)
     return product.reshape(*product.shape[: result.count("z")], value.width)
 
@@ -450,7 +450,7 @@ OVER_FEATURES: dict[str, Operator] = {
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
 }
-"""Operators along the last dimension; ``size`` is its number of features where it is one of several dimensions."""
+"""Operators along the last dimension; ``size`` is the number of its features where it is one of several."""
 OPERATORS: dict[str, Operator] = {
     **{name: _primitive(name) for name in PRIMITIVES if name != "power"},
     "sgn": _primitive("sign"),

@@ -149,5 +149,5 @@ def _describe_heads(loop: HeadLoop, state: State) -> list[str]:
         f"the state of a row: {shapes}; {each}; threads share {'rows' if heads == 1 else 'the heads of all rows'}",
         f"before the loop: {before} features per step, computed by PyTorch for all steps",
         f"after the loop: the outputs, from {sum(loop.output_widths)} features per step",
-        f"stored for the gradient: these features, and the state every {BLOCK} steps; the states between are computed again",
+        f"stored for the gradient: these features, and checkpoints of the state every {BLOCK} steps",
     ]

@@ -20,6 +20,8 @@ from .emit import literal
 BLOCK = 16
 """Steps between two checkpoints of the state."""
 REDUCTIONS = {"sum": ("real(0)", "f_add"), "amax": ("-real(INFINITY)", "f_maximum")}
+ROWS = 4
+"""Rows of a matrix that a nest with sums takes at once."""
 COSTLY = {*FUNCTIONS, "div", "power"} - {"abs"}
 """Operations that are not repeated in several nests."""
 ALIGNED = 16
@@ -102,6 +104,7 @@ class StepCode:
             self.statements.append(_Statement(value, store.address, store.adds))
 
     def is_known(self, value: Node) -> bool:
+        """Return whether a value is there before the step."""
         return value.op == "number" or value in self.leaves
 
     def ready(self, arg: Node, user: Node) -> int:
@@ -136,7 +139,7 @@ class StepCode:
         for value, view in constraints:
             shapes[root(value)].append(merged(view.sizes, view.strides)[0])
         dimensions = {}
-        for value in {arg for value in self.order for arg in (value, *value.args)}:
+        for value in {member for user in self.order for member in (user, *user.args)}:
             sizes = common(shapes[root(value)] or [(value.width,)])
             if sizes is None:
                 raise NotCompiledError("combines dimensions that do not fit together")
@@ -144,6 +147,7 @@ class StepCode:
         return dimensions
 
     def sizes(self, value: Node) -> tuple[int, ...]:
+        """Return the dimensions of a value."""
         return self.dimensions.get(value, (value.width,))
 
     # ---- text
@@ -168,45 +172,66 @@ class _Nest:
         self.outer_lines: list[str] = []  # before the innermost loop
         self.inner_lines: list[str] = []
         self.loaded: dict[str, str] = {}
+        self.indices = [f"i{i}" for i in range(len(sizes))]
+        self.before: list[str] = []  # all loops
+        self.after: list[str] = []  # the innermost loop
+        self.sums: list[str] = []  # along the innermost loop
+        self.targets: dict[str, str] = {}  # sums along other loops, by their address
+        self.is_simd = True
 
     def text(self, statements: Sequence[_Statement]) -> str:
-        before, ends, sums, after = [], [], [], []
-        is_simd = True
-        for value, address, adds in statements:
-            if value.op not in REDUCTIONS:
-                result = self.value(value, computed=True)
-                ends.append(f"{self.at(address, contiguous(self.sizes))} {'+=' if adds else '='} {result};")
-                continue
-            neutral, join = REDUCTIONS[value.op]
-            strides = refined(value.attribute, self.sizes)
-            target = self.at(address, strides, value.attribute.offset)
-            if not adds:
-                before.append(f"for (count_t j = 0; j < {value.width}; ++j) {address}[j] = {neutral};")
-            is_sum = value.op == "sum"
-            if strides[-1] and is_sum:
-                ends.append(f"{target} = {self.added(value.args[0], target)};")
-            elif strides[-1]:
-                ends.append(f"{target} = {join}({target}, {self.value(value.args[0])});")
-            else:
-                name = f"s{next(self.numbers)}"
-                self.outer_lines.append(f"real {name} = {neutral};")
-                is_simd &= is_sum
-                sums.append(name)
-                total = self.added(value.args[0], name) if is_sum else f"{join}({name}, {self.value(value.args[0])})"
-                ends.append(f"{name} = {total};")
-                after.append(f"{target} = {join}({target}, {name});")
-        lines = ["{", *before]
-        last = len(self.sizes) - 1
-        lines += [f"for (count_t i{i} = 0; i{i} < {size}; ++i{i}) {{" for i, size in enumerate(self.sizes[:-1])]
+        """Return the loops. Several rows of a matrix are taken at once where sums then stay in registers."""
+        last, count = len(self.sizes) - 1, 1
+        if last and any(statement.value.op == "sum" for statement in statements):
+            count = next(count for count in (ROWS, 2, 1) if self.sizes[last - 1] % count == 0)
+        for row in range(count):
+            self.names.clear()
+            if count > 1:
+                self.indices[last - 1] = f"(i{last - 1} + {row})"
+            for statement in statements:
+                self.add(statement, is_first=not row)
+
+        # elements of the innermost loop are independent but for the sums along it
+        lines = ["{", *self.before]
+        for i, size in enumerate(self.sizes[:-1]):
+            lines.append(f"for (count_t i{i} = 0; i{i} < {size}; i{i} += {count if i == last - 1 else 1}) {{")
         lines += self.outer_lines
-        if is_simd and self.sizes[last] > 1:
-            lines.append("#pragma omp simd" + (f" reduction(+:{', '.join(sums)})" if sums else ""))
+        if self.is_simd and self.sizes[last] > 1:
+            lines.append("#pragma omp simd" + (f" reduction(+:{', '.join(self.sums)})" if self.sums else ""))
         lines.append(f"for (count_t i{last} = 0; i{last} < {self.sizes[last]}; ++i{last}) {{")
-        return "\n".join([*lines, *self.inner_lines, *ends, "}", *after, *["}"] * last, "}"])
+        ends = [*self.inner_lines, *(f"{target} = {name};" for target, name in self.targets.items())]
+        return "\n".join([*lines, *ends, "}", *self.after, *["}"] * last, "}"])
+
+    def add(self, statement: _Statement, *, is_first: bool) -> None:
+        """Add a statement for the present indices; ``is_first`` of several rows."""
+        value, address, adds = statement
+        if value.op not in REDUCTIONS:
+            code = f"{self.at(address, contiguous(self.sizes))} {'+=' if adds else '='} "
+            self.inner_lines.append(f"{code}{self.value(value, computed=True)};")
+            return
+        neutral, join = REDUCTIONS[value.op]
+        strides, is_sum = refined(value.attribute, self.sizes), value.op == "sum"
+        target = self.at(address, strides, value.attribute.offset)
+        if is_first and not adds:
+            self.before.append(f"for (count_t j = 0; j < {value.width}; ++j) {address}[j] = {neutral};")
+        if strides[-1]:
+            if target not in self.targets:
+                name = self.targets[target] = f"s{next(self.numbers)}"
+                self.inner_lines.append(f"real {name} = {target};")
+            name = self.targets[target]
+        else:
+            name = f"s{next(self.numbers)}"
+            self.outer_lines.append(f"real {name} = {neutral};")
+            self.after.append(f"{target} = {join}({target}, {name});")
+            self.sums.append(name)
+            self.is_simd &= is_sum
+        code = self.added(value.args[0], name) if is_sum else f"{join}({name}, {self.value(value.args[0])})"
+        self.inner_lines.append(f"{name} = {code};")
 
     def at(self, address: str, strides: Sequence[int], offset: int = 0) -> str:
         """Return the element of an array that belongs to the indices of the loops."""
-        terms = [f"i{i} * {stride}" if stride > 1 else f"i{i}" for i, stride in enumerate(strides) if stride]
+        pairs = zip(self.indices, strides, strict=True)
+        terms = [f"{index} * {stride}" if stride > 1 else index for index, stride in pairs if stride]
         return f"{address}[{' + '.join([*terms, *([str(offset)] if offset or not terms else [])])}]"
 
     def load(self, address: str, strides: Sequence[int], offset: int = 0) -> str:
@@ -335,7 +360,8 @@ class _Emitter:
             f"typedef {'double' if self.numbers.double else 'float'} real;",
             '#include "kernel.h"',
             f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};",
-            f"static const count_t state_offsets[] = {{{', '.join(map(str, self.offsets))}}}, state_widths[] = {{{widths}}};",
+            f"static const count_t state_offsets[] = {{{', '.join(map(str, self.offsets))}}};",
+            f"static const count_t state_widths[] = {{{widths}}};",
         ]
         functions = [
             self.function("forward_step", "real* after, real* own", forward),
@@ -377,5 +403,5 @@ class _Emitter:
         """Return one step as a function."""
         used = code.text()
         pointers = [line for line in self.pointers if re.search(rf"\b{line.split()[2]}\b", used)]
-        head = f"static void {name}(void* const* p, count_t row, count_t h, count_t thread, real* scratch, real* before, {arguments}) {{"
-        return "\n".join([head, *pointers, used, "}"])
+        common_arguments = "void* const* p, count_t row, count_t h, count_t thread, real* scratch, real* before"
+        return "\n".join([f"static void {name}({common_arguments}, {arguments}) {{", *pointers, used, "}"])
