@@ -43,7 +43,7 @@ def _einsum(batch: int, equation: object, *operands: Any) -> Tensor | None:
     if sorted(map(len, terms)) == [2, 2] and sum(_is_row(operand, batch) for operand in operands) == 1:
         (row, rows), (pair, matrix) = sorted(shapes, key=lambda item: not _is_row(item[1], batch))
         if row[1] in pair and target == row[0] + pair.replace(row[1], ""):
-            return rows @ (matrix if pair[0] == row[1] else matrix.t())
+            return torch.mm(rows, matrix if pair[0] == row[1] else matrix.t())
 
     # the dimensions of the largest operand come first, so that its neighbouring elements stay neighbours
     largest = max(terms, key=len)
@@ -62,7 +62,7 @@ def _einsum(batch: int, equation: object, *operands: Any) -> Tensor | None:
     return result.permute([kept.index(letter) for letter in target])
 
 
-def _matmul(batch: int, left: Tensor, right: Any, **options: Any) -> Tensor | None:
+def _matmul(batch: int, left: Tensor, right: object, **options: Any) -> Tensor | None:
     rows = [x for x in (left, right) if _is_row(x, batch)]
     if options or not isinstance(right, Tensor) or not any(x.dim() > 2 for x in rows) or 0 in (left.dim(), right.dim()):
         return None

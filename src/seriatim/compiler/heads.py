@@ -64,13 +64,13 @@ def lower_heads(traced: Traced, shapes: Sequence[tuple[int, ...]]) -> HeadStep:
     heads = max(shapes, key=len)[0]
     if heads > 1:
         try:
-            return _Lowering(traced, shapes, heads).step()
+            return _HeadLowering(traced, shapes, heads).step()
         except UnsupportedError:  # a value of one head depends on another
             pass
-    return _Lowering(traced, shapes, 1).step()
+    return _HeadLowering(traced, shapes, 1).step()
 
 
-class _Lowering:
+class _HeadLowering:
     def __init__(self, traced: Traced, shapes: Sequence[tuple[int, ...]], heads: int) -> None:
         self.traced, self.heads = traced, heads
         roots = [traced.outputs, *traced.states]
@@ -90,8 +90,8 @@ class _Lowering:
         self.matrices = set(matrices)
         for value in self.order:
             keeps_size = is_elementwise(value) and value.op not in ("product", *SINGLE_STEPS)
-            from_matrix = any(arg in self.matrices for arg in value.args) and value.width >= smallest
-            if self.is_inside[value] and value.args and keeps_size and (from_matrix or self.repeats(value)):
+            is_large = value.width >= smallest and self.is_inside[value] and value.args
+            if is_large and keeps_size and (self.repeats(value) or any(arg in self.matrices for arg in value.args)):
                 self.matrices.add(value)
 
     def count_distinct(self, value: Node) -> int:
@@ -100,7 +100,8 @@ class _Lowering:
             return 1
         if value.op == "view":
             view = value.attribute
-            return min(args[0], math.prod(s for s, stride in zip(view.sizes, view.strides, strict=True) if stride))
+            moving = math.prod(size for size, stride in zip(view.sizes, view.strides, strict=True) if stride)
+            return min(args[0], int(moving))
         if value.op == "join":
             return min(value.width, sum(args))
         return max(args) if value.args and is_elementwise(value) else value.width

@@ -38,7 +38,10 @@ from .fallback_reasons import CallSite, Reason, UnsupportedError
 from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
 
-SHAPES = "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
+SHAPES = (
+    "works on tensors of more than two dimensions, which is compiled where the state has some, too; "
+    "write a product with a matrix as x @ W"
+)
 SINGLE_STEPS = {"gather", "count", *STEP_OPERATORS} - {"attend_to_rows", "dropout_mask"}
 """Operations that loops do not compile."""
 INSIDE = ("state", "memory")

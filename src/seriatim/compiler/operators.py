@@ -172,8 +172,9 @@ def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like
     if value.op in ("sum", "amax") and value.attribute:
         sizes, strides, _ = value.attribute
         reduced = [i - len(sizes) for i, stride in enumerate(strides) if not stride]
-        elements = args[0].expand(*args[0].shape[:-1], math.prod(sizes)).unflatten(-1, sizes)
-        return (elements.sum(reduced) if value.op == "sum" else elements.amax(reduced)).flatten(args[0].dim() - 1)
+        elements = args[0].expand(*args[0].shape[:-1], math.prod(sizes)).reshape(*args[0].shape[:-1], *sizes)
+        result = elements.sum(reduced) if value.op == "sum" else elements.amax(reduced)
+        return result.reshape(*args[0].shape[:-1], value.width)
     if value.op == "sum":
         return args[0].sum(-1, keepdim=True)
     if value.op == "amax":
@@ -193,7 +194,7 @@ def shown(source: Tensor, view: StridedView) -> Tensor:
         strides = (*source.stride()[:-1], *view.strides)
         return source.as_strided((*source.shape[:-1], *view.sizes), strides, source.storage_offset() + view.offset)
     first = source.dim() - 1
-    features = source.narrow(-1, view.offset, math.prod(sizes)).unflatten(-1, sizes or (1,))
+    features = source.narrow(-1, view.offset, math.prod(sizes)).reshape(*source.shape[:-1], *(sizes or (1,)))
     features = features.permute(*range(first), *(first + moving.index(i) for i in sorted(moving)), *[-1] * (not moving))
     for i, stride in enumerate(view.strides):
         if not stride and (moving or i):
@@ -243,7 +244,7 @@ def _product_of_views(value: Node, values: Mapping[Node, Tensor], constants: Seq
     operands, terms = [], []
     for factor in factors:
         view = factor.attribute if factor.op == "view" and factor not in values else StridedView((factor.width,), (1,))
-        source = values.get(factor) if factor in values else values[factor.args[0]]
+        source = values[factor] if factor in values else values[factor.args[0]]
         strides = refined(view, sizes)
         kept = [i for i, stride in enumerate(strides) if stride]
         shown_view = StridedView(tuple(sizes[i] for i in kept), tuple(strides[i] for i in kept), view.offset)

@@ -64,7 +64,7 @@ def trace_loop(
     try:
         traced = as_rows(traced, memories)
     except UnsupportedError:
-        if memories or max(map(len, shapes), default=1) == 1:
+        if memories or max(map(len, shapes), default=1) == 1 or any(0 in shape for shape in shapes):
             raise
         heads = lower_heads(traced, shapes)
     verify(step, traced, weights, state)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.cpp.emit import merge_products
+from ..compiler.cpp.emit_heads import BLOCK
 from ..compiler.fallback_reasons import FallbackReasons, Location, Reason
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import RangeError, shown
@@ -18,7 +19,7 @@ from .compiled_modules import compile_step, example
 from .compiled_step import CompiledStep
 from .conditions import circumstances, functional_step
 from .fast_path import compiled_loop
-from .head_loop import BLOCK, HeadLoop
+from .head_loop import HeadLoop
 from .recurrent import Zoneout
 
 

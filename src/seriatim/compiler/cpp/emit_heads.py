@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from ..buffers import Numbers
 from ..expressions import LEAVES, Node, common, contiguous, merged, node, number, refined, walk
+from ..fallback_reasons import Reason, UnsupportedError
 from ..heads import HeadStep, differentiate_heads
-from ..operators import FUNCTIONS, PRIMITIVES, NotCompiledError
+from ..operators import FUNCTIONS, PRIMITIVES
 from .emit import literal
 
 BLOCK = 16
@@ -134,7 +135,7 @@ class StepCode:
                 constraints.append((value, value.attribute))
             else:
                 for arg in value.args:
-                    if arg.width == value.width and arg.op != "number":
+                    if arg.width == value.width and not self.is_known(arg):
                         parents[root(arg)] = root(value)
         for value, view in constraints:
             shapes[root(value)].append(merged(view.sizes, view.strides)[0])
@@ -142,7 +143,7 @@ class StepCode:
         for value in {member for user in self.order for member in (user, *user.args)}:
             sizes = common(shapes[root(value)] or [(value.width,)])
             if sizes is None:
-                raise NotCompiledError("combines dimensions that do not fit together")
+                raise UnsupportedError([Reason("it combines dimensions of the state that do not fit together")])
             dimensions[value] = sizes
         return dimensions
 
@@ -300,11 +301,15 @@ class HeadCode(NamedTuple):
 
 
 def emit_heads(step: HeadStep, numbers: Numbers) -> HeadCode:
-    """Return both directions of a loop as C++; `seriatim.recurrence.head_loop` calls them."""
-    return _Emitter(step, numbers).code()
+    """Return both directions of a loop as C++, which `seriatim.recurrence.head_loop` calls.
+
+    Raises:
+        UnsupportedError: values that are combined have no common dimensions.
+    """
+    return _HeadEmitter(step, numbers).code()
 
 
-class _Emitter:
+class _HeadEmitter:
     def __init__(self, step: HeadStep, numbers: Numbers) -> None:
         self.step, self.numbers = step, numbers
         self.buffers: list[tuple[str, int]] = []
