@@ -203,18 +203,19 @@ class Channels(MatrixCell):
 
     def forward(self, x, h):
         b, c = self.b_proj(x).chunk(2, dim=-1)
-        step = F.softplus(self.q_proj(x)[:, :6])
+        step = F.softplus(self.q_proj(x)[:, :6] + self.q_proj(x)[:, 7:8].expand(-1, 6))
         h = torch.exp(-step.unsqueeze(-1) * self.rate) * h + step.unsqueeze(-1) * b.unsqueeze(1)
         y = (h * c.unsqueeze(1)).sum(-1)
         return torch.cat([y, y.sin(), h.amax(-1), F.layer_norm(y, (6,))], dim=1), h
 
 
 class TwoSteps(MatrixCell):
-    """Two delta steps for each input, and outputs of the state before."""
+    """Two delta steps for each input, a norm of the whole state, and outputs of the state before."""
 
     def forward(self, x, S):
         q, k, v = self.projected(x)
         o = torch.einsum("bhkv,bhk->bhv", S, q)
+        S = S / (1 + (S * S).sum((1, 2, 3), keepdim=True)).sqrt()
         for key in (F.normalize(k, dim=-1), F.normalize(k + q, dim=-1)):
             S = S + key.unsqueeze(-1) * (v - torch.einsum("bhkv,bhk->bhv", S, key)).unsqueeze(-2)
         return o.flatten(1), S
@@ -306,6 +307,19 @@ def test_the_given_state_stays_as_it_is_and_rows_do_not_depend_on_the_batch() ->
     alone, last_alone = compiled(cell, inputs[1:2], state[1:2])
     torch.testing.assert_close(alone, outputs[1:2], rtol=0, atol=1e-6)
     torch.testing.assert_close(last_alone, last[1:2], rtol=0, atol=1e-6)
+
+
+def test_products_before_and_after_the_loop_obey_autocast() -> None:
+    torch.manual_seed(5)
+    cell = GatedDelta()
+    inputs, state = given(cell, 3, 20, torch.float32)
+    expected = results(compiled, cell, inputs, state)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = results(compiled, cell, inputs, state)
+    assert not torch.equal(found[0][0], expected[0][0])
+    for a, b in zip([*found[0], *found[1]], [*expected[0], *expected[1]], strict=True):
+        assert a.dtype == torch.float32
+        assert float((a - b).abs().max()) < 0.1 * float(b.abs().max())
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -73,6 +73,7 @@ def lower_heads(traced: Traced, shapes: Sequence[tuple[int, ...]]) -> HeadStep:
 class _HeadLowering:
     def __init__(self, traced: Traced, shapes: Sequence[tuple[int, ...]], heads: int) -> None:
         self.traced, self.heads = traced, heads
+        self.reasons: list[Reason] = []
         roots = [traced.outputs, *traced.states]
         self.order = walk(roots)
         self.is_inside = depends(roots, lambda leaf: leaf.op == "state")
@@ -124,7 +125,6 @@ class _HeadLowering:
                 returned.update(dict.fromkeys(arg for arg in value.args if arg in in_loop))
 
         # every value is lowered, also after the first that cannot be: the user sees all reasons at once
-        self.reasons: list[Reason] = []
         for value in self.order:
             if value.op in ("attend_to_rows", *SINGLE_STEPS):
                 self.reasons.append(self.traced.call_sites[value].reason("is compiled in single steps only"))
@@ -204,7 +204,8 @@ class _HeadLowering:
         if not self.is_inside[value] and not self.repeats(source):
             # PyTorch computes the elements once, and the loop repeats them
             kept = [i for i, stride in enumerate(view.strides) if stride]
-            once = StridedView(tuple(view.sizes[i] for i in kept), tuple(view.strides[i] for i in kept), view.offset)
+            sizes, strides = (tuple(each[i] for i in kept) for each in (view.sizes, view.strides))
+            once = StridedView(sizes or (1,), strides or (0,), view.offset)
             source, steps = self.elements(source, once), iter(contiguous(once.sizes))
             view = StridedView(view.sizes, tuple(next(steps) if stride else 0 for stride in view.strides))
         inner, is_common = self.split(view, heads, source.width // heads)
