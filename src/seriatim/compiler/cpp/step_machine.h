@@ -116,6 +116,24 @@ INLINE void reduce_line(const Line& l, real neutral, F f) {
     for (count_t j = 0; j < l.n; ++j) l.to[0] = f(l.to[0], l.a[j * l.s]);
 }
 
+// Adds products of elements: the same numbers, in the same order, as products that are stored and then summed.
+INLINE void contract_line(const Line& l) {
+  const real *a = l.a, *b = l.b;
+  if (!l.w && l.s == 1 && l.t == 1) l.to[0] += reduce(l.n, real(0), f_add, [&](count_t j) INLINED { return a[j] * b[j]; });
+  else if (!l.w) l.to[0] += reduce(l.n, real(0), f_add, [&](count_t j) INLINED { return a[j * l.s] * b[j * l.t]; });
+  else if (l.w == 1 && l.s == 1 && l.t == 0) {
+    const real y = b[0];
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] += a[j] * y;
+  } else if (l.w == 1 && l.s == 1 && l.t == 1) {
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] += a[j] * b[j];
+  } else {
+#pragma GCC novector
+    for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] += a[j * l.s] * b[j * l.t];
+  }
+}
+
 // Reduces dimensions along which the result does not move; the result begins as `start`.
 static void reduce_lines(const Instruction& i, const Call& call, const Shard& shard, real start, void (*compute)(const Line&)) {
   const count_t* step = i.to.step;
@@ -318,6 +336,7 @@ static void compute(const Instruction& i, const Call& call, const Shard& shard, 
     case CHOOSE: return lines(i, call, shard, choose);
     case SUM:
       return reduce_lines(i, call, shard, real(0), [](const Line& l) { reduce_line(l, real(0), f_add); });
+    case CONTRACT: return reduce_lines(i, call, shard, real(0), contract_line);
     case AMAX:
       return reduce_lines(i, call, shard, -real(INFINITY), [](const Line& l) { reduce_line(l, -real(INFINITY), f_maximum); });
     case GATHER: return gather(i, call, shard);
