@@ -35,6 +35,7 @@ VARIANTS = {
     "attention-forgetting": ("attention", {"forget_gate": True, "num_heads": 6, "num_kv_heads": 2, "position": "none"}),
     "attention-forgetting-window": ("attention", {"forget_gate": True, "sinks": True, "num_heads": 3, "window": 5}),
     "attention-partly-rotated": ("attention", {"num_heads": 1, "rotary_size": 4}),
+    "latent-attention-window": ("latent-attention", {"window": 4, "num_heads": 3, "query_latent_size": 5}),
     "self-attention-window": ("self-attention", {"window": 5, "scaled": True}),
     "self-attention-rotary": ("self-attention", {"position": "rotary", "window": 5}),
     "self-attention-alibi": ("self-attention", {"position": "alibi"}),

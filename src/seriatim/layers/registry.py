@@ -41,6 +41,7 @@ from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
 from .gru import GRU
 from .gru_original import OriginalGRU
+from .latent_attention import LatentAttention
 from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
 from .lstm_layernorm import LayerNormLSTM
@@ -79,6 +80,7 @@ REGISTRY: dict[str, Architecture] = {
     "s4d": S4D,
     "self-attention": SelfAttention,
     "attention": Attention,
+    "latent-attention": LatentAttention,
     "transformer": Transformer,
 }
 
