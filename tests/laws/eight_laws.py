@@ -24,6 +24,8 @@ VARIANTS = {
     "cell-zoneout": ("lstm-peephole", {"zoneout": 0.3, "weight_dropout": 0.5}),
     "window-of-one": ("window", {"context": 1}),
     "convolution-wide": ("convolution", {"kernel_size": 4, "depth": 2}),
+    "rg-lru-wide": ("rg-lru", {"inner_size": 8, "num_heads": 2, "kernel_size": 1, "bias": False}),
+    "short-convolution-with-bias": ("short-convolution", {"kernel_size": 4, "bias": True}),
     "attention-window": ("attention", {"window": 4}),
     "attention-window-of-one": ("attention", {"window": 1}),
     "attention-alibi": ("attention", {"position": "alibi", "num_heads": 3}),

@@ -39,6 +39,7 @@ from .containers import stack as stack_of
 from .convolution import Convolution
 from .cross_attention import CrossAttention
 from .feed_forward import feed_forward
+from .gated_short_convolution import GatedShortConvolution
 from .gru import GRU
 from .gru_original import OriginalGRU
 from .latent_attention import LatentAttention
@@ -49,11 +50,13 @@ from .lstm_peephole import PeepholeLSTM
 from .mamba import Mamba
 from .mgu import MGU
 from .mingru import MinGRU
+from .minlstm import MinLSTM
 from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .prior import Prior
 from .residual_rnn import ResidualRNN
+from .rg_lru import RGLRU
 from .rnn import RNN
 from .s4 import S4
 from .s4d import S4D
@@ -72,10 +75,13 @@ REGISTRY: dict[str, Architecture] = {
     "lstm-coupled": CoupledLSTM,
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
+    "minlstm": MinLSTM,
+    "rg-lru": RGLRU,
     "mamba": Mamba,
     "prior": Prior,
     "window": Window,
     "convolution": Convolution,
+    "short-convolution": GatedShortConvolution,
     "s4": S4,
     "s4d": S4D,
     "self-attention": SelfAttention,
