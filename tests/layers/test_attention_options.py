@@ -102,22 +102,34 @@ def test_a_long_stream_forgets_as_exactly_as_a_short_one() -> None:
     torch.testing.assert_close(late, early, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"sinks": True}, {"forget_gate": True}], ids=str)
-def test_steps_that_are_not_compiled_say_why(options: dict[str, bool]) -> None:
-    assert "no sinks and no forget gate" in explain(attention(**options)).replace("\n", " ")
+STEPPED = (
+    {"sinks": True},
+    {"sinks": True, "position": "alibi", "window": 3},
+    {"forget_gate": True, "num_kv_heads": 2},
+    {"forget_gate": True, "sinks": True, "window": 4, "head_size": 3},
+    {"forget_gate": True, "position": "alibi", "num_kv_heads": 1},
+    {"rotary_size": 2},
+    {"rotary_size": 1},
+)
 
 
-def test_a_part_of_each_head_is_rotated_in_compiled_steps_too() -> None:
-    layer, x = attention(rotary_size=2), randn(3, 5, WIDTH)
-    assert "one call of compiled code" in explain(layer)
+@pytest.mark.parametrize("options", STEPPED, ids=str)
+def test_a_compiled_step_is_the_step_as_it_is_written(options: dict[str, object]) -> None:
+    layer, x = attention(**options), randn(3, 9, WIDTH)
     with torch.no_grad():
-        state = found = layer.initial_state(3)
-        for t in range(5):
-            outputs, state = layer.step(x[:, t], state)
+        for parameter in layer.parameters():
+            parameter.add_(0.5 * randn(*parameter.shape))
+        assert "one call of compiled code" in explain(layer)
+        state = reference = layer(x[:, :3], lengths=torch.tensor([3, 0, 1]))[1]
+        for t in range(3, 9):
+            found, state = layer.step(x[:, t], state)
             with uncompiled():
-                expected, found = layer.step(x[:, t], found)
-            torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
-        torch.testing.assert_close(expected, layer(x)[0][:, -1], rtol=0, atol=1e-12)
+                expected, reference = layer.step(x[:, t], reference)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(state.kept, reference.kept, rtol=0, atol=1e-12)
+
+
+def test_only_the_first_features_are_rotated() -> None:
     rotated = attention(rotary_size=2).rotary(torch.ones(1, 1, 2, 4), torch.arange(2).unsqueeze(0), 1)
     assert rotated[0, 0, 1, 2:].tolist() == [1, 1]
     assert rotated[0, 0, 1, :2].tolist() != [1, 1]

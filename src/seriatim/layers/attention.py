@@ -137,8 +137,9 @@ class Attention(AttentionBase):
         entries = qkv[:, self.num_heads :]
         if self.forget_proj is not None:
             logs = F.logsigmoid(self.forget_proj(inputs))  # (B, T, H)
-            missing = (self.cache_heads - 2 * self.num_kv_heads) * self.cache_size - self.num_heads
-            logs = torch.unflatten(F.pad(logs, (0, missing)), 2, (-1, self.cache_size))  # (B, T, gate heads, D)
+            free = (self.cache_heads - 2 * self.num_kv_heads) * self.cache_size - self.num_heads
+            zeros = torch.zeros_like(logs[..., :1]).expand(-1, -1, free)
+            logs = torch.unflatten(torch.cat([logs, zeros], dim=2), 2, (-1, self.cache_size))  # (B, T, gate heads, D)
             entries = torch.cat([entries, logs.transpose(1, 2)], dim=1)
         return queries, keys, values, entries
 

@@ -15,6 +15,7 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..core.contract import SequenceLayer
 from ..core.errors import ConflictError, RangeError, require_known
@@ -26,6 +27,7 @@ from ..core.step_operators import NotTraceableError, tracing_step
 from .option_types import check_sizes
 from .path_lengths import direct_paths
 from .positions import BASE, RELATIVE, Rotary, slopes
+from .scan import Context
 from .scoring import Dot, attend
 
 BLOCK = 256
@@ -74,7 +76,7 @@ class AttentionBase(SequenceLayer):
                 "model.bidirectional to true, with which one layer reads from each side"
             )
         self.causal, self.window, self.forgets = causal, window, forget_gate
-        self.rotary = Rotary(rotary_size // 2, rotary_base) if position == "rotary" else None
+        self.rotary = Rotary(rotary_size // 2, rotary_base) if position == "rotary" and rotary_size > 1 else None
         self.register_buffer("slopes", slopes(num_heads) if position == "alibi" else None, persistent=False)
         self.register_parameter("sinks", nn.Parameter(torch.zeros(num_heads)) if sinks else None)
 
@@ -112,7 +114,7 @@ class AttentionBase(SequenceLayer):
             lengths = lengths.to(inputs.device)
         queries, keys, values, new = self.project(inputs, past.seen)
         if tracing_step():
-            return self.traced_step(queries, new, past)
+            return self.traced_step(queries, new, past, keys.shape[1])
         cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
         if past.kept.shape[2]:
             keys, values = self.keys_values(cache.kept)
@@ -120,15 +122,15 @@ class AttentionBase(SequenceLayer):
         attended = self.attend(queries, keys, values, past.seen, lengths, None if logs is None else running_sums(logs))
         return zero_padding(self.merge(attended), lengths), self.next_state(past, cache, lengths)
 
-    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache) -> OutputsAndState:
+    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int) -> OutputsAndState:
         """Return what the compiler records for one step; see `seriatim.core.step_operators`."""
-        if not self.causal or not isinstance(self.score, Dot) or self.sinks is not None or self.forgets:
-            raise NotTraceableError(
-                "attention is compiled if it is causal, its scores are dot products, and it has no sinks and no "
-                "forget gate"
-            )
-        arguments = (queries.squeeze(2), new.squeeze(2), past.kept, past.seen, self.slopes, self.score.scale)
-        attended = torch.ops.seriatim.append_and_attend(*arguments, self.window or 0)
+        if not self.causal or not isinstance(self.score, Dot):
+            raise NotTraceableError("attention is compiled if it is causal and its scores are dot products")
+        vectors = [vector for vector in (self.slopes, self.sinks) if vector is not None]
+        biases = torch.cat(vectors) if len(vectors) > 1 else next(iter(vectors), None)
+        arguments = (queries.squeeze(2), new.squeeze(2), past.kept, past.seen, biases, self.sinks is not None)
+        settings = (self.forgets, self.score.scale, self.window or 0, key_heads)
+        attended = torch.ops.seriatim.append_and_attend(*arguments, *settings)
         return self.merge(attended.unsqueeze(2)), self.state_type(past.kept, past.seen + 1)
 
     def path_lengths(self, distance: int) -> Tensor:
@@ -163,11 +165,10 @@ class AttentionBase(SequenceLayer):
         time, total = queries.shape[2], keys.shape[2]  # T queries, S = past + T keys
         past = total - time
         has_bias = self.slopes is not None or forgotten is not None
-        mask_type = queries.dtype if has_bias else torch.bool
         if exporting():  # nothing depends on values or sizes
             query, key = torch.arange(total, device=keys.device)[past:], torch.arange(total, device=keys.device)
             last = None if self.causal or lengths is None else past + lengths
-            mask = self.mask(query, key, past - count, last, forgotten).to(mask_type)
+            mask = self.mask(query, key, past - count, last, forgotten, queries.dtype)
             return attend(self.score, queries, keys, values, mask=mask, sinks=self.sinks)
 
         # PyTorch's kernel needs no mask where every row has the same entries and the window hides none of them. Its
@@ -192,19 +193,25 @@ class AttentionBase(SequenceLayer):
             query = torch.arange(past + start, past + end, device=keys.device)
             key = torch.arange(low, high, device=keys.device)
             last = None if self.causal or lengths is None else past + lengths
-            mask = self.mask(query, key, None if full else past - count, last, forgotten).to(mask_type)
+            mask = self.mask(query, key, None if full else past - count, last, forgotten, queries.dtype)
             seen = (_between(blocks, size, low, high) for blocks in split_entries)
             outputs.append(attend(self.score, block, *seen, mask=mask, sinks=self.sinks))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
     def mask(
-        self, query: Tensor, key: Tensor, first: Tensor | None, end: Tensor | None, forgotten: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        first: Tensor | None,
+        end: Tensor | None,
+        forgotten: Tensor | None,
+        dtype: torch.dtype,
     ) -> Tensor:
         """Return where queries at positions ``(T,)`` may look among keys at positions ``(S,)``: ``(B or 1, 1, T, S)``.
 
         ``first`` and ``end`` ``(B,)`` bound the inputs of each row. Padding sees itself, so that it computes no NaN.
-        With ALiBi or a forget gate, return their bias instead, ``(B or 1, H, T, S)``, which is −∞ where a query may
-        not look.
+        With ALiBi or a forget gate, return their bias instead, ``(B or 1, H, T, S)`` of a type, which is −∞ where a
+        query may not look.
         """
         distance = query.unsqueeze(1) - key
         seen = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
@@ -217,15 +224,35 @@ class AttentionBase(SequenceLayer):
             seen = seen & (key < end.view(-1, 1, 1, 1)) | (distance == 0)
         biases = []
         if self.slopes is not None:
-            biases.append(-self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes))
+            biases.append((-self.slopes.view(1, -1, 1, 1) * distance.abs().to(self.slopes)).to(dtype))
         if forgotten is not None:
-            biases.append(forgotten[:, :, query].unsqueeze(3) - forgotten[:, :, key].unsqueeze(2))
+            ends = forgotten[:, :, query].unsqueeze(3), forgotten[:, :, key].unsqueeze(2)
+            if exporting():
+                biases.append((ends[0] - ends[1]).to(dtype))
+            else:
+                biases.append(_Differences.apply(*ends, dtype))  # type: ignore[no-untyped-call]
         return sum(biases[1:], biases[0]).masked_fill(~seen, -torch.inf) if biases else seen
 
 
 def running_sums(logs: Tensor) -> Tensor:
     """Return the sums of log f ``(B, H, S)`` up to each entry, in float64: only their differences are needed."""
     return logs.to(torch.float32 if logs.device.type == "mps" else torch.float64).cumsum(2)
+
+
+class _Differences(torch.autograd.Function):
+    """Sums of queries ``(B, H, T, 1)`` less those of keys ``(B, H, 1, S)``, rounded after they are subtracted."""
+
+    @staticmethod
+    def forward(ctx: Context, of_queries: Tensor, of_keys: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.dtype = of_queries.dtype
+        differences = of_queries.new_empty(*of_queries.shape[:3], of_keys.shape[3], dtype=dtype)
+        return torch.sub(of_queries, of_keys, out=differences)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        of_queries, of_keys = (gradient.sum(dim, keepdim=True, dtype=ctx.dtype) for dim in (3, 2))
+        return of_queries, -of_keys, None
 
 
 def _between(blocks: tuple[Tensor, ...], size: int, low: int, high: int) -> Tensor:

@@ -57,6 +57,7 @@ class LatentAttention(AttentionBase):
         causal: whether the future is hidden.
         window: the number of inputs that are seen, including the present one; None for all.
         rotary_base: the base of the angles of rotary positions.
+        bias: whether the maps to latent vectors and that of the outputs have biases.
     """
 
     keeps = "a latent vector and a rotated key of all inputs, or of a window"
@@ -77,6 +78,7 @@ class LatentAttention(AttentionBase):
         causal: bool = True,
         window: Size | None = None,
         rotary_base: RotaryBase = BASE,
+        bias: bool = False,
     ) -> None:
         count = num_heads if num_heads and head_size else heads(hidden_size, num_heads)
         size = hidden_size // count if head_size is None else head_size
@@ -97,19 +99,17 @@ class LatentAttention(AttentionBase):
         self.score = Dot((rotary + size) ** -0.5)
 
         width = count * (rotary + size)
-        self.q_proj: nn.Module = nn.Linear(input_size, width, bias=False)
-        if query_latent_size is not None:
+        if query_latent_size is None:
+            self.q_proj: nn.Module = nn.Linear(input_size, width, bias=False)
+        else:
             check_sizes(query_latent_size=query_latent_size)
+            down = nn.Linear(input_size, query_latent_size, bias=bias)
             norm = norm_named("rms", query_latent_size, epsilon=NORM_EPSILON)
-            down, up = (
-                nn.Linear(input_size, query_latent_size, bias=False),
-                nn.Linear(query_latent_size, width, bias=False),
-            )
-            self.q_proj = nn.Sequential(down, norm, up)
-        self.kv_a_proj = nn.Linear(input_size, self.cache_size, bias=False)
+            self.q_proj = nn.Sequential(down, norm, nn.Linear(query_latent_size, width, bias=False))
+        self.kv_a_proj = nn.Linear(input_size, self.cache_size, bias=bias)
         self.kv_a_norm = norm_named("rms", latent, epsilon=NORM_EPSILON)
         self.kv_b_proj = nn.Linear(latent, 2 * count * size, bias=False)
-        self.o_proj = nn.Linear(count * size, hidden_size, bias=False)
+        self.o_proj = nn.Linear(count * size, hidden_size, bias=bias)
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries ``(B, H, T, rotary + D)``, and the entries ``(B, 1, T, rotary + latent)`` three times."""
@@ -144,9 +144,9 @@ class LatentAttention(AttentionBase):
         values = F.pad(values, (0, self.rotary_size))  # PyTorch's kernel takes keys and values of one width only
         return super().attend(queries, keys, values, count, lengths)[..., : self.head_size]
 
-    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache) -> OutputsAndState:
+    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int) -> OutputsAndState:
         """Return what the compiler records for one step, whose query reads the entries."""
-        return super().traced_step(self.to_latent(queries), new, past)
+        return super().traced_step(self.to_latent(queries), new, past, key_heads)
 
     def merge(self, attended: Tensor) -> Tensor:
         """Concatenate the heads and apply W^O, after W_v where a query has read the entries."""
