@@ -28,7 +28,8 @@ def test_equal_to_deepseek_v3(query_latent: int | None, interleaved: bool) -> No
     config = modeling.DeepseekV3Config(
         hidden_size=WIDTH, num_attention_heads=HEADS, num_key_value_heads=HEADS, q_lora_rank=query_latent,
         kv_lora_rank=LATENT, qk_rope_head_dim=ROTARY, qk_nope_head_dim=HEAD, v_head_dim=HEAD,
-        rope_interleave=interleaved, attn_implementation="sdpa",  # the other one computes in float32
+        rope_interleave=interleaved, attention_bias=interleaved,
+        attn_implementation="sdpa",  # the other one computes in float32
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
     )  # fmt: skip
     torch.manual_seed(0)
@@ -55,7 +56,11 @@ def test_equal_to_deepseek_v3(query_latent: int | None, interleaved: bool) -> No
     if query_latent is not None:
         weights["q_proj.0.weight"] = theirs.q_a_proj.weight
         weights["q_proj.1.weight"] = theirs.q_a_layernorm.weight
-    ours = latent_attention(query_latent_size=query_latent)
+    if interleaved:
+        latent, shared = theirs.kv_a_proj_with_mqa.bias.split([LATENT, ROTARY])
+        weights |= {"kv_a_proj.bias": torch.cat([shared[order], latent]), "o_proj.bias": theirs.o_proj.bias}
+        weights |= {} if query_latent is None else {"q_proj.0.bias": theirs.q_a_proj.bias}
+    ours = latent_attention(query_latent_size=query_latent, bias=interleaved)
     assert weights.keys() == dict(ours.named_parameters()).keys()
 
     x, mask = randn(2, TIME, WIDTH).requires_grad_(), torch.full((TIME, TIME), -torch.inf).triu(1).double()

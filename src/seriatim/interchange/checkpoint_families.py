@@ -19,8 +19,6 @@ from ..config import Config
 from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
 from ..layers import options_of, split_names
-from ..layers.attention import Attention
-from ..layers.rg_lru import RGLRU
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
 from .hybrid_families import ATTENTION, Lfm2Family, RecurrentGemmaFamily
 
@@ -516,10 +514,11 @@ def chosen_sizes(built: nn.Module) -> JsonObject:
     """Return the options whose default is chosen from other sizes, as a model has them."""
     sizes: JsonObject = {}
     for module in built.modules():
-        if isinstance(module, Attention):
-            sizes |= {"num_heads": module.num_heads, "num_kv_heads": module.num_kv_heads}
-            sizes["head_size"] = module.cache_size
-        elif isinstance(module, RGLRU):
-            sizes["gate_heads"] = module.num_heads
+        found = {name: value for name, value in vars(module).items() if type(value) is int}
+        if {"num_heads", "num_kv_heads", "cache_size"} <= found.keys():
+            sizes |= {"num_heads": found["num_heads"], "num_kv_heads": found["num_kv_heads"]}
+            sizes["head_size"] = found["cache_size"]
+        elif {"num_heads", "inner_size"} <= found.keys():
+            sizes["gate_heads"] = found["num_heads"]
     widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]
     return sizes | ({"feed_forward_size": widths[0]} if widths else {})

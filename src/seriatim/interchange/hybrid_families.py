@@ -17,6 +17,8 @@ from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, rename
 
 ATTENTION = "transformer"
 WEIGHT = ("weight",)
+NETWORK = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+"""The maps of the feed-forward network, and what LFM2 calls them."""
 
 
 class HybridFamily(Family):
@@ -162,10 +164,6 @@ class Lfm2Family(HybridFamily):
                 for letter in "qk"
             ]
         return [*rules, ConversionRule("layer.norm.weight", ("model.embedding_norm.weight",))]
-
-
-NETWORK = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
-"""The maps of the feed-forward network, and what LFM2 calls them."""
 
 
 class RecurrentGemmaFamily(HybridFamily):

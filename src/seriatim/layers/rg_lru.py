@@ -148,7 +148,7 @@ class RGLRU(UnpaddedLayer):
         in_heads = torch.unflatten(x, -1, (self.num_heads, -1))  # (..., H, inner / H)
         r = _gate(in_heads, self.recurrence_gate_weight, self.recurrence_gate_bias)
         i = _gate(in_heads, self.input_gate_weight, self.input_gate_bias)
-        log_a = SHARPNESS * at_least_float32(r) * F.logsigmoid(-self.a_param)
+        log_a = SHARPNESS * at_least_float32(r) * F.logsigmoid(-at_least_float32(self.a_param))
         square = 1 - started - started * torch.expm1(2 * log_a)  # 1 − a², or 1
         root = _BoundedSqrt.apply(square) if torch.is_grad_enabled() else torch.sqrt(square)  # type: ignore[no-untyped-call]
         return torch.exp(log_a), root * (i * x)
