@@ -236,18 +236,18 @@ class _StepPlanner:
         self.add("sinusoids", to, sources, (1, 1, 1, size), phase)
 
     def append_and_attend(self, value: Node, phase: int, to: Operand) -> None:
-        queries, entry, cache, seen, *slopes = value.args
-        shape, entry_shape, _, _, _, scale, window = value.attribute
+        queries, entry, cache, seen, *biases = value.args
+        (heads, size), (entry_heads, _), _, _, _, has_sinks, forgets, scale, window, keys = value.attribute
         number = self.cache(CacheEntries(cache.attribute))
-        keys = (entry_shape[0] + 1) // 2
         sources = [
             self.flat(queries, phase),
             self.flat(entry, phase),
             self.operand(seen, SINGLE),
-            Operand(self.slots[slopes[0]]) if slopes else NOTHING,
+            Operand(self.slots[biases[0]]) if biases else NOTHING,
         ]
-        extra = (number, shape[0], keys, shape[-1], window, int(bool(slopes)))
-        sizes = (keys, entry_shape[0], 1, 1)
+        has_slopes = bool(biases) and biases[0].width > heads * has_sinks
+        extra = (number, heads, keys, size, window, int(has_slopes), int(has_sinks), int(forgets))
+        sizes = (keys, entry_heads, 1, 1)
         self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, outer=True)
 
     def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:

@@ -43,11 +43,13 @@ from .deltaproduct import DeltaProduct
 from .feed_forward import feed_forward
 from .gated_deltanet import GatedDeltaNet
 from .gated_deltanet_2 import GatedDeltaNet2
+from .gated_short_convolution import GatedShortConvolution
 from .gla import GLA
 from .gru import GRU
 from .gru_original import OriginalGRU
 from .hgrn2 import HGRN2
 from .kda import KDA
+from .latent_attention import LatentAttention
 from .linear_attention import LinearAttention
 from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
@@ -57,12 +59,14 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mgu import MGU
 from .mingru import MinGRU
+from .minlstm import MinLSTM
 from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .prior import Prior
 from .residual_rnn import ResidualRNN
 from .retnet import RetNet
+from .rg_lru import RGLRU
 from .rnn import RNN
 from .s4 import S4
 from .s4d import S4D
@@ -81,6 +85,8 @@ REGISTRY: dict[str, Architecture] = {
     "lstm-coupled": CoupledLSTM,
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
+    "minlstm": MinLSTM,
+    "rg-lru": RGLRU,
     "mamba": Mamba,
     "mamba2": Mamba2,
     "linear-attention": LinearAttention,
@@ -95,10 +101,12 @@ REGISTRY: dict[str, Architecture] = {
     "prior": Prior,
     "window": Window,
     "convolution": Convolution,
+    "short-convolution": GatedShortConvolution,
     "s4": S4,
     "s4d": S4D,
     "self-attention": SelfAttention,
     "attention": Attention,
+    "latent-attention": LatentAttention,
     "transformer": Transformer,
 }
 
