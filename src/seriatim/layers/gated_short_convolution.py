@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ..core.state import State
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths
-from .short_convolution import _DepthwiseConvolution
-from .unpadded_layer import UnpaddedLayer, remember
+from .short_convolution import short_convolution, short_convolution_step
+from .unpadded_layer import UnpaddedLayer
 
 
 class GatedShortConvolution(UnpaddedLayer):
@@ -59,8 +59,7 @@ class GatedShortConvolution(UnpaddedLayer):
         """Run over a batch without padding; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
         b, c, x = self.in_proj(inputs).chunk(3, dim=2)  # (B, T, D) each
-        extended, state = remember(b * x, state)  # (B, K − 1 + T, D)
-        z = _DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias, 1)  # type: ignore[no-untyped-call]
+        z, state = short_convolution(b * x, state, self.conv_weight, self.conv_bias)
         return self.out_proj(c * z), state
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
@@ -68,6 +67,5 @@ class GatedShortConvolution(UnpaddedLayer):
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
         b, c, x = self.in_proj(inputs).chunk(3, dim=-1)
-        extended, state = remember((b * x).unsqueeze(1), state)
-        z = (extended * self.conv_weight).sum(1)
-        return self.out_proj(c * (z if self.conv_bias is None else z + self.conv_bias)), state
+        z, state = short_convolution_step(b * x, state, self.conv_weight, self.conv_bias)
+        return self.out_proj(c * z), state

@@ -117,6 +117,7 @@ class Mamba(UnpaddedLayer):
         inputs = inputs.transpose(0, 1).contiguous()  # (T, B, D_in)
         x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # (T, B, inner) each
         x, recent = short_convolution(x, recent.transpose(0, 1), self.conv_weight, self.conv_bias, time_dim=0)
+        x = F.silu(x)
 
         # the scan takes (B, T, ...), but copies nothing where such a view is stored with time first
         delta, b, c = (tensor.transpose(0, 1) for tensor in self.selected(x))  # (B, T, inner), (B, T, N), (B, T, N)
@@ -130,6 +131,7 @@ class Mamba(UnpaddedLayer):
         recent, memory = cast(MambaState, state)
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
         x, recent = short_convolution_step(x, recent, self.conv_weight, self.conv_bias)
+        x = F.silu(x)
         delta, b, c = self.selected(x)
         y, memory = selective_step(x, delta, self.a(), b, c, self.D, memory)
         return self.out_proj(y * F.silu(z)), MambaState(recent, memory)

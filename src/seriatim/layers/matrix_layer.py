@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core.state import State
 from .head_norm import HeadNorm
@@ -123,10 +124,10 @@ class MatrixLayer(UnpaddedLayer):
         return mapped
 
     def convolved(self, inputs: Tensor, before: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return the convolution of inputs ``(..., channels)``, and the last of them."""
+        """Return SiLU of the convolution of inputs ``(..., channels)``, and the last of them."""
         run = short_convolution_step if inputs.dim() == 2 else short_convolution
         convolved, recent = run(inputs, before[0], cast(Tensor, self.conv_weight), self.conv_bias)
-        return convolved, [recent]
+        return F.silu(convolved), [recent]
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: the convolution sees its inputs directly, the recurrence proceeds step by step."""

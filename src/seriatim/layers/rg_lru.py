@@ -30,8 +30,8 @@ from .option_types import Size, check_sizes
 from .path_lengths import direct_paths, joined_paths
 from .pointwise import per_head
 from .scan import Context, at_least_float32, linear_scan
-from .short_convolution import _DepthwiseConvolution
-from .unpadded_layer import UnpaddedLayer, remember
+from .short_convolution import short_convolution, short_convolution_step
+from .unpadded_layer import UnpaddedLayer
 
 SHARPNESS = 8.0
 MAX_GRADIENT = 1000.0
@@ -122,8 +122,7 @@ class RGLRU(UnpaddedLayer):
         """Run over a batch without padding; see `UnpaddedLayer`."""
         recent, memory, started = cast(RGLRUState, state)
         y, x = F.gelu(self.y_proj(inputs), approximate="tanh"), self.x_proj(inputs)  # (B, T, inner) each
-        extended, recent = remember(x, recent)  # (B, K − 1 + T, inner)
-        x = _DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias, 1)  # type: ignore[no-untyped-call]
+        x, recent = short_convolution(x, recent, self.conv_weight, self.conv_bias)
 
         # before every input but the first of the sequence there was another one
         before = torch.ones_like(started).unsqueeze(1)  # (B, 1, 1)
@@ -137,9 +136,8 @@ class RGLRU(UnpaddedLayer):
         self.check_step(inputs, state)
         recent, memory, started = cast(RGLRUState, state)
         y, x = F.gelu(self.y_proj(inputs), approximate="tanh"), self.x_proj(inputs)
-        extended, recent = remember(x.unsqueeze(1), recent)
-        x = (extended * self.conv_weight).sum(1)
-        decay, added = self.terms(x if self.conv_bias is None else x + self.conv_bias, started)
+        x, recent = short_convolution_step(x, recent, self.conv_weight, self.conv_bias)
+        decay, added = self.terms(x, started)
         memory = (decay * memory + added).to(memory.dtype)
         return self.out_proj(memory.to(y.dtype) * y), RGLRUState(recent, memory, torch.ones_like(started))
 

@@ -1,6 +1,6 @@
-"""The short causal convolution before a recurrence, each channel on its own, and SiLU after it.
+"""The short causal convolution before a recurrence, each channel on its own.
 
-    y_t = SiLU(b + Σ_k w_k ⊙ x_{t−K+1+k})
+    y_t = b + Σ_k w_k ⊙ x_{t−K+1+k}
 
 w ``weight (K, channels)`` · b ``bias (channels,)``, or None · the last K − 1 of x ``recent``.
 """
@@ -8,7 +8,6 @@ w ``weight (K, channels)`` · b ``bias (channels,)``, or None · the last K − 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from .scan import Context
 from .unpadded_layer import remember
@@ -30,8 +29,7 @@ def short_convolution(
     Where ``time_dim`` is 0, time is the first dimension of all sequences.
     """
     extended, recent = remember(inputs, recent, time_dim=time_dim)
-    convolved = _DepthwiseConvolution.apply(extended, weight, bias, time_dim)  # type: ignore[no-untyped-call]
-    return F.silu(convolved), recent
+    return _DepthwiseConvolution.apply(extended, weight, bias, time_dim), recent  # type: ignore[no-untyped-call]
 
 
 def short_convolution_step(
@@ -40,7 +38,7 @@ def short_convolution_step(
     """Convolve one input ``(batch, channels)``; see `short_convolution`."""
     extended, recent = remember(inputs.unsqueeze(1), recent)
     convolved = (extended * weight).sum(1)
-    return F.silu(convolved if bias is None else convolved + bias), recent
+    return convolved if bias is None else convolved + bias, recent
 
 
 class _DepthwiseConvolution(torch.autograd.Function):
