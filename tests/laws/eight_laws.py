@@ -37,6 +37,7 @@ VARIANTS = {
     "self-attention-sinusoidal": ("self-attention", {"position": "sinusoidal"}),
     "peephole-full": ("lstm-peephole", {"peephole": "full", "zoneout": 0.3}),
     "mamba-without-bias": ("mamba", {"bias": False}),
+    "slstm-heads": ("slstm", {"num_heads": 3, "kernel_size": 1, "bias": False}),
     "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
     "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
     "transformer-position-norm": ("transformer", {"position": "learned", "position_norm": True, "norm_first": False}),
@@ -88,6 +89,9 @@ def build(name: str) -> SequenceLayer:
     else:
         kind, options = {**VARIANTS, **WHOLE}.get(name, (name, {}))
         made = seriatim.layer(kind, INPUT_SIZE, HIDDEN_SIZE, **options)
+    for parameter in made.parameters():
+        if parameter.dim() > 1 and not parameter.any():  # which would hide what it is multiplied by
+            torch.nn.init.normal_(parameter, std=0.3)
     return made.double().eval()
 
 

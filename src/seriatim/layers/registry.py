@@ -57,6 +57,7 @@ from .rnn import RNN
 from .s4 import S4
 from .s4d import S4D
 from .self_attention import SelfAttention
+from .slstm import SLSTM
 from .transformer import Transformer
 from .window import Window
 
@@ -71,6 +72,7 @@ REGISTRY: dict[str, Architecture] = {
     "lstm-coupled": CoupledLSTM,
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
+    "slstm": SLSTM,
     "mamba": Mamba,
     "prior": Prior,
     "window": Window,
