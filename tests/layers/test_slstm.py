@@ -39,7 +39,7 @@ def by_definition(layer: SLSTM, x: Tensor) -> Tensor:
     for t in range(x.shape[1]):
         seen = nn.functional.silu((padded[:, t : t + layer.kernel_size] * layer.conv_weight).sum(1) + layer.conv_bias)
         w = [seen @ m for m in dense(layer.if_proj, 2)] + [x[:, t] @ m for m in dense(layer.zo_proj, 2)]
-        r, b = [h @ m for m in dense(layer.cell.recurrent, 4)], [bias.flatten() for bias in layer.cell.bias]
+        r, b = [h @ m for m in dense(layer.cell.recurrent, 4)], layer.cell.bias.chunk(4)
         i, f, z, o = (sum(terms) for terms in zip(w, r, b, strict=True))
         c = torch.sigmoid(f) * c + torch.exp(i) * torch.tanh(z)
         n = torch.sigmoid(f) * n + torch.exp(i)
@@ -77,20 +77,20 @@ def test_it_is_the_vanilla_layer_of_xlstm() -> None:
         for map_, weight in zip(maps, weights, strict=True):
             map_.weight.copy_(weight.mT)
         cell._recurrent_kernel_.copy_(ours.cell.recurrent.mT)
-        cell._bias_.copy_(ours.cell.bias.flatten())
+        cell._bias_.copy_(ours.cell.bias)
         theirs.group_norm.weight.copy_(ours.norm_weight - 1)
     assert_same(ours, ours(x)[0], theirs(x), x, [])
     theirs(x).sin().sum().backward()
     ours(x)[0].sin().sum().backward()
     torch.testing.assert_close(ours.cell.recurrent.grad, cell._recurrent_kernel_.grad.mT, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(ours.cell.bias.grad.flatten(), cell._bias_.grad, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(ours.cell.bias.grad, cell._bias_.grad, rtol=1e-9, atol=1e-9)
 
 
 def test_the_forget_gates_start_as_in_xlstm() -> None:
     reference = pytest.importorskip("xlstm.blocks.slstm.cell")
     config = reference.sLSTMCellConfig(hidden_size=64, num_heads=4, backend="vanilla", dtype="float32")
     ours = SLSTM(64, 64, num_heads=4).cell
-    torch.testing.assert_close(ours.bias.flatten(), reference.sLSTMCell(config)._bias_, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.bias, reference.sLSTMCell(config)._bias_, rtol=1e-4, atol=1e-4)
 
 
 def test_sequences_and_steps_run_in_compiled_code() -> None:

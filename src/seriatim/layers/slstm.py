@@ -73,7 +73,7 @@ class SLSTMCell(RecurrentCell):
         self.input_size, self.output_size, self.num_heads = 4 * hidden_size, hidden_size, num_heads
         size = hidden_size // num_heads
         self.recurrent = nn.Parameter(torch.empty(num_heads, size, 4 * size))
-        self.register_parameter("bias", nn.Parameter(torch.empty(4, num_heads, size)) if bias else None)
+        self.register_parameter("bias", nn.Parameter(torch.empty(4 * hidden_size)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,7 +82,8 @@ class SLSTMCell(RecurrentCell):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
             with torch.no_grad():
-                self.bias[1] = 5 - 12 * torch.linspace(0, 1, self.bias.shape[2]) ** 0.3
+                forget = self.bias.view(4, self.num_heads, -1)[1]
+                forget.copy_(5 - 12 * torch.linspace(0, 1, forget.shape[1]) ** 0.3)
 
     def initial_state(self, batch_size: int) -> SLSTMCellState:
         """Return zeros, and for m the least number instead of −∞."""
@@ -93,7 +94,7 @@ class SLSTMCell(RecurrentCell):
         """Compute the equations from m_t to h_t."""
         hidden, c, n, m = cast(SLSTMCellState, state)
         gates = inputs + by_gate(hidden, self.recurrent, 4)
-        i, f, z, o = (gates if self.bias is None else gates + self.bias.flatten()).chunk(4, dim=1)
+        i, f, z, o = (gates if self.bias is None else gates + self.bias).chunk(4, dim=1)
         log_f = F.logsigmoid(f) + m
         m = torch.maximum(log_f, i)
         f, i = torch.exp(log_f - m), torch.exp(i - m)
@@ -119,7 +120,7 @@ class SLSTM(UnpaddedLayer):
     wrap = "block"
     square = True
     grows = False
-    undecayed = ("conv_weight", "bias")
+    undecayed = ("conv_weight",)
     conv_bias: nn.Parameter | None
 
     def __init__(
