@@ -90,7 +90,7 @@ class Attention(AttentionBase):
         )
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, count
         num_kv_heads = count if num_kv_heads is None else num_kv_heads
-        _check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
+        check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
         self.cache_heads, self.cache_size = 2 * num_kv_heads, size
 
         # one matrix for queries, keys and values, because one large product is faster than three
@@ -129,15 +129,16 @@ class Attention(AttentionBase):
         return cast(Tensor, self.o_proj(attended.transpose(1, 2).flatten(2)))
 
 
-def heads(hidden_size: int, num_heads: int | None) -> int:
-    """Return the number of heads that share a width, by default the largest that leaves each `HEAD_SIZE` features."""
+def heads(hidden_size: int, num_heads: int | None, *, least: int = HEAD_SIZE) -> int:
+    """Return the number of heads that share a width, by default the largest that leaves each ``least`` features."""
     if num_heads is None:
-        return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)
-    _check_divides("num_heads", num_heads, "the width", hidden_size)
+        return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= least)
+    check_divides("num_heads", num_heads, "the width", hidden_size)
     return num_heads
 
 
-def _check_divides(option: str, value: int, dividend: str, number: int) -> None:
+def check_divides(option: str, value: int, dividend: str, number: int) -> None:
+    """Raise InputError where an option does not divide a number."""
     if value < 1 or number % value:
         raise RangeError(
             f"model.options.{option}: {dividend}, {number}, cannot be divided by {value}; choose {_divisors(number)}"

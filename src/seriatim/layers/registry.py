@@ -38,14 +38,23 @@ from .containers import bidirectional as both_directions
 from .containers import stack as stack_of
 from .convolution import Convolution
 from .cross_attention import CrossAttention
+from .deltanet import DeltaNet
+from .deltaproduct import DeltaProduct
 from .feed_forward import feed_forward
+from .gated_deltanet import GatedDeltaNet
+from .gated_deltanet_2 import GatedDeltaNet2
+from .gla import GLA
 from .gru import GRU
 from .gru_original import OriginalGRU
+from .hgrn2 import HGRN2
+from .kda import KDA
+from .linear_attention import LinearAttention
 from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
 from .lstm_layernorm import LayerNormLSTM
 from .lstm_peephole import PeepholeLSTM
 from .mamba import Mamba
+from .mamba2 import Mamba2
 from .mgu import MGU
 from .mingru import MinGRU
 from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
@@ -53,6 +62,7 @@ from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .prior import Prior
 from .residual_rnn import ResidualRNN
+from .retnet import RetNet
 from .rnn import RNN
 from .s4 import S4
 from .s4d import S4D
@@ -74,6 +84,16 @@ REGISTRY: dict[str, Architecture] = {
     "mingru": MinGRU,
     "slstm": SLSTM,
     "mamba": Mamba,
+    "mamba2": Mamba2,
+    "linear-attention": LinearAttention,
+    "retnet": RetNet,
+    "gla": GLA,
+    "hgrn2": HGRN2,
+    "deltanet": DeltaNet,
+    "gated-deltanet": GatedDeltaNet,
+    "gated-deltanet-2": GatedDeltaNet2,
+    "kda": KDA,
+    "deltaproduct": DeltaProduct,
     "prior": Prior,
     "window": Window,
     "convolution": Convolution,
