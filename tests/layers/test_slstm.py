@@ -44,7 +44,7 @@ def by_definition(layer: SLSTM, x: Tensor) -> Tensor:
         c = torch.sigmoid(f) * c + torch.exp(i) * torch.tanh(z)
         n = torch.sigmoid(f) * n + torch.exp(i)
         h = torch.sigmoid(o) * c / n
-        outputs.append(nn.functional.group_norm(h, HEADS, layer.norm_weight, eps=layer.norm_epsilon))
+        outputs.append(nn.functional.group_norm(h, HEADS, layer.norm.weight, eps=layer.norm.epsilon))
     return torch.stack(outputs, dim=1)
 
 
@@ -78,7 +78,7 @@ def test_it_is_the_vanilla_layer_of_xlstm() -> None:
             map_.weight.copy_(weight.mT)
         cell._recurrent_kernel_.copy_(ours.cell.recurrent.mT)
         cell._bias_.copy_(ours.cell.bias)
-        theirs.group_norm.weight.copy_(ours.norm_weight - 1)
+        theirs.group_norm.weight.copy_(ours.norm.weight - 1)
     assert_same(ours, ours(x)[0], theirs(x), x, [])
     theirs(x).sin().sum().backward()
     ours(x)[0].sin().sum().backward()

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import Wrap
 from ..core.state import State
 from .matrix_states import matrix_scan, matrix_step
 from .path_lengths import direct_paths, joined_paths
@@ -53,18 +54,20 @@ class MatrixLayer(UnpaddedLayer):
 
     parallel = True
     grows = False
-    wrap = "block"  # as in the papers, where the layer takes the place of attention
-    undecayed = ("conv_weight",)
+    wrap: ClassVar[Wrap] = "block"  # as in the papers, where the layer takes the place of attention
+    undecayed: ClassVar[tuple[str, ...]] = ("conv_weight",)
     state_type: ClassVar[Callable[..., State]]
     scan: ClassVar[Recurrence] = staticmethod(matrix_scan)
     one_step: ClassVar[Recurrence] = staticmethod(matrix_step)
-    conv_weight: nn.Parameter | None = None
-    conv_bias: nn.Parameter | None = None
+    conv_weight: nn.Parameter | None
+    conv_bias: nn.Parameter | None
 
     def set_sizes(self, input_size: int, hidden_size: int, *, heads: int, key_size: int, value_size: int) -> None:
         """Set the sizes of the layer, and of its state ``(batch, heads, key_size, value_size)``."""
         self.input_size, self.output_size = input_size, hidden_size
         self.num_heads, self.key_size, self.value_size = heads, key_size, value_size
+        self.register_parameter("conv_weight", None)
+        self.register_parameter("conv_bias", None)
 
     def add_convolution(self, channels: int, kernel_size: int, *, bias: bool = False) -> None:
         """Add a short convolution that sees ``kernel_size`` inputs."""
@@ -75,10 +78,14 @@ class MatrixLayer(UnpaddedLayer):
     def initial_state(self, batch_size: int) -> State:
         """Return zeros, of at least float32 for the matrix; see the type of the state."""
         memory = at_least_float32(self.zeros(batch_size, self.num_heads, self.key_size, self.value_size))
+        return self.state_type(*self.before(batch_size), memory)
+
+    def before(self, batch_size: int) -> list[Tensor]:
+        """Return the initial values of the other parts of the state: the last inputs of a convolution."""
         if self.conv_weight is None:
-            return self.state_type(memory)
+            return []
         kernel_size, channels = self.conv_weight.shape
-        return self.state_type(self.zeros(batch_size, kernel_size - 1, channels), memory)
+        return [self.zeros(batch_size, kernel_size - 1, channels)]
 
     def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run over a batch without padding; see `UnpaddedLayer`."""

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.state import State
 from .attention import heads as divided
 from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
@@ -69,10 +68,9 @@ class RetNet(MatrixLayer):
         decay = 1 - 2.0 ** (-5 - torch.arange(heads, dtype=torch.float64))
         self.register_buffer("log_decay", decay.log().to(torch.get_default_dtype()), persistent=False)
 
-    def initial_state(self, batch_size: int) -> State:
-        """Return zeros; see `RetNetState`."""
-        (memory,) = super().initial_state(batch_size)
-        return RetNetState(self.zeros(batch_size).long(), memory)
+    def before(self, batch_size: int) -> list[Tensor]:
+        """Return zeros: no inputs were read."""
+        return [self.zeros(batch_size).long()]
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, k, v and the fixed decays."""

@@ -14,9 +14,10 @@ M. Beck et al., "xLSTM: Extended long short-term memory", arXiv:2405.04517, 2024
     y_t  = γ ⊙ LN(h_t)                                     over the features of each head
 
 x_t inputs · y_t outputs · the last K − 1 of x ``state.recent`` · h, c, n, m ``state.cell`` · w ``conv_weight`` ·
-b ``conv_bias`` · W ``if_proj``, ``zo_proj`` · R ``cell.recurrent`` · b_i, b_f, b_z, b_o ``cell.bias`` · γ ``norm_weight``.
+b ``conv_bias`` · W ``if_proj``, ``zo_proj`` · R ``cell.recurrent`` · b_i, b_f, b_z, b_o ``cell.bias`` · γ ``norm``.
 W and R are block-diagonal: a head reads its own part of x and of h only. They are stored head by head, and the matrices
-of a head are stacked i, f, z, o along the last dimension. As one of f′ and i′ is 1, n_t is at least 1, and no input causes an overflow.
+of a head are stacked i, f, z, o along the last dimension. As one of f′ and i′ is 1, n_t is at least 1, and no input
+causes an overflow.
 
 This is the mixer alone: `seriatim.layer` adds the norms, the residual connections and the feed-forward network of the
 paper's block. Simplified: this network is that of every other block here; the forget gates of all layers start like
@@ -32,10 +33,14 @@ from torch.nn import functional as F
 from ..core.contract import RecurrentCell
 from ..core.state import State
 from ..recurrence.recurrent import unroll
-from .attention import heads
+from .attention import heads as divided
+from .block_diagonal import head_products
+from .head_norm import HeadLayerNorm
+from .matrix_layer import HEAD_SIZE, split_heads
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths, joined_paths
-from .unpadded_layer import UnpaddedLayer, remember
+from .short_convolution import init_convolution, short_convolution, short_convolution_step
+from .unpadded_layer import UnpaddedLayer
 
 
 class SLSTMCellState(NamedTuple):
@@ -93,7 +98,7 @@ class SLSTMCell(RecurrentCell):
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the equations from m_t to h_t."""
         hidden, c, n, m = cast(SLSTMCellState, state)
-        gates = inputs + by_gate(hidden, self.recurrent, 4)
+        gates = inputs + head_products(hidden, self.recurrent, 4)
         i, f, z, o = (gates if self.bias is None else gates + self.bias).chunk(4, dim=1)
         log_f = F.logsigmoid(f) + m
         m = torch.maximum(log_f, i)
@@ -108,7 +113,7 @@ class SLSTM(UnpaddedLayer):
     """One sLSTM with its short convolution and the norm of its heads.
 
     Args:
-        num_heads: None for as many as leave each head at least `attention.HEAD_SIZE` features.
+        num_heads: None for as many as leave each at least 64 features.
         kernel_size: K, the number of inputs that the short convolution sees.
         norm_epsilon: is added to the variance of what is normalized.
         bias: whether the short convolution, the gates and the candidate have biases.
@@ -135,26 +140,23 @@ class SLSTM(UnpaddedLayer):
     ) -> None:
         super().__init__()
         check_sizes(kernel_size=kernel_size)
-        num_heads = heads(hidden_size, num_heads)
-        heads(input_size, num_heads)
+        num_heads = divided(hidden_size, num_heads, least=HEAD_SIZE)
+        divided(input_size, num_heads)
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, num_heads
-        self.kernel_size, self.norm_epsilon = kernel_size, norm_epsilon
+        self.kernel_size = kernel_size
         self.conv_weight = nn.Parameter(torch.empty(kernel_size, input_size))
         self.register_parameter("conv_bias", nn.Parameter(torch.empty(input_size)) if bias else None)
         shape = num_heads, input_size // num_heads, 2 * (hidden_size // num_heads)
         self.if_proj, self.zo_proj = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
         self.cell = SLSTMCell(hidden_size, num_heads=num_heads, bias=bias)
-        self.norm_weight = nn.Parameter(torch.empty(hidden_size))
+        self.norm = HeadLayerNorm(hidden_size // num_heads, num_heads, epsilon=norm_epsilon)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise W from a normal distribution of variance 2 / (5 input_size), and the cell as it says itself."""
-        for parameter in (self.conv_weight, self.conv_bias):
-            if parameter is not None:
-                nn.init.uniform_(parameter, -(self.kernel_size**-0.5), self.kernel_size**-0.5)
+        init_convolution(self.conv_weight, self.conv_bias)
         for weight in (self.if_proj, self.zo_proj):
             nn.init.normal_(weight, std=(2 / (5 * self.input_size)) ** 0.5)
-        nn.init.ones_(self.norm_weight)
         self.cell.reset_parameters()
 
     def initial_state(self, batch_size: int) -> SLSTMState:
@@ -169,35 +171,23 @@ class SLSTM(UnpaddedLayer):
     def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, SLSTMState]:
         """Run over a batch without padding; see `UnpaddedLayer`."""
         recent, before = cast(SLSTMState, state)
-        extended, recent = remember(inputs, recent)  # (B, K − 1 + T, D_in)
-        taps = zip(extended.unfold(1, inputs.shape[1], 1).unbind(1), self.conv_weight, strict=True)
-        convolved = sum(seen.transpose(1, 2) * weight for seen, weight in taps)
-        hidden, after = unroll(self.cell, self.gates(inputs, convolved), before)
+        x, recent = short_convolution(inputs, recent, self.conv_weight, self.conv_bias)  # (B, T, D_in)
+        hidden, after = unroll(self.cell, self.gates(x, inputs), before)
         return self.normalized(hidden), SLSTMState(recent, cast(SLSTMCellState, after))
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, SLSTMState]:
         """Compute the equations once."""
         self.check_step(inputs, state)
         recent, before = cast(SLSTMState, state)
-        extended, recent = remember(inputs.unsqueeze(1), recent)
-        hidden, after = self.cell(self.gates(inputs, (extended * self.conv_weight).sum(1)), before)
+        x, recent = short_convolution_step(inputs, recent, self.conv_weight, self.conv_bias)
+        hidden, after = self.cell(self.gates(x, inputs), before)
         return self.normalized(hidden), SLSTMState(recent, after)
 
-    def gates(self, inputs: Tensor, convolved: Tensor) -> Tensor:
-        """Return W x ``(..., 4 * hidden_size)`` as the cell takes it, for inputs and their convolution."""
-        x = F.silu(convolved if self.conv_bias is None else convolved + self.conv_bias)
-        return torch.cat([by_gate(x, self.if_proj, 2), by_gate(inputs, self.zo_proj, 2)], dim=-1)
+    def gates(self, convolved: Tensor, inputs: Tensor) -> Tensor:
+        """Return W x′ and W x side by side, ``(..., 4 * hidden_size)``."""
+        pairs = ((convolved, self.if_proj), (inputs, self.zo_proj))
+        return torch.cat([head_products(x, weight, 2) for x, weight in pairs], dim=-1)
 
     def normalized(self, hidden: Tensor) -> Tensor:
         """Return γ ⊙ LN(h) for ``(..., hidden_size)``."""
-        h = hidden.unflatten(-1, (self.num_heads, -1))
-        deviation = h - h.mean(-1, keepdim=True)
-        variance = deviation.square().mean(-1, keepdim=True)
-        return (deviation * torch.rsqrt(variance + self.norm_epsilon)).flatten(-2) * self.norm_weight
-
-
-def by_gate(inputs: Tensor, weight: Tensor, gates: int) -> Tensor:
-    """Multiply the heads of ``(..., H D)`` by their matrices ``(H, D, gates E)``: ``(..., gates H E)``, gates outermost."""
-    pairs = zip(inputs.chunk(len(weight), dim=-1), weight.unbind(), strict=True)
-    of_heads = [(x @ w).chunk(gates, dim=-1) for x, w in pairs]
-    return torch.cat([part for of_gate in zip(*of_heads, strict=True) for part in of_gate], dim=-1)
+        return cast(Tensor, self.norm(split_heads(hidden, self.norm.size))).flatten(-2)
