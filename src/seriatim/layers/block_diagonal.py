@@ -16,7 +16,7 @@ def head_products(inputs: Tensor, weight: Tensor, parts: int = 1) -> Tensor:
 
 def diagonal_blocks(weight: Tensor, heads: int) -> Tensor:
     """Return blocks ``(N, d, e)`` on the diagonals of one matrix a head, ``(heads, N d / heads, N e / heads)``."""
-    blocks = weight.unflatten(0, (heads, -1)).unsqueeze(3)  # (H, n, d, 1, e)
+    blocks = torch.unflatten(weight, 0, (heads, -1)).unsqueeze(3)  # (H, n, d, 1, e)
     count = blocks.shape[1]
     diagonal = torch.eye(count, dtype=weight.dtype, device=weight.device).view(count, 1, count, 1)
     return (blocks * diagonal).flatten(3).flatten(1, 2)

@@ -62,7 +62,7 @@ class M2RNNCell(RecurrentCell):
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute S_t and S_tᵀ q_t."""
         before = cast(Tensor, state)
-        q, k, v, f = (part.unflatten(1, (self.num_heads, -1)) for part in torch.split(inputs, self.sizes, dim=1))
+        q, k, v, f = (torch.unflatten(part, 1, (self.num_heads, -1)) for part in torch.split(inputs, self.sizes, dim=1))
         new = torch.tanh(before @ at_least_float32(self.weight) + k.unsqueeze(3) * v.unsqueeze(2))  # (B, H, K, V)
         f = f.unsqueeze(3)
         after = f * before + (1 - f) * new
