@@ -81,7 +81,7 @@ class M2RNN(MatrixLayer):
     keeps = "one matrix per head, and the last inputs of a short convolution"
     paper = "Mishra et al. 2026"
     parallel = False
-    gate_names = ("kept share f",)
+    gate_names = ("decay f",)
     undecayed = ("conv_weight", "D")
     state_type = M2RNNState
 
