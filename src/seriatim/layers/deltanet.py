@@ -18,8 +18,9 @@ simplified.
 import torch
 from torch import Tensor, nn
 
-from .delta_layer import DeltaLayer
-from .matrix_layer import ConvolvedState
+from .delta_heads import add_delta_maps, delta_heads
+from .delta_rule import delta_scan, delta_step
+from .matrix_layer import ConvolvedState, MatrixLayer, Terms
 from .option_types import Size
 
 
@@ -27,7 +28,7 @@ class DeltaNetState(ConvolvedState):
     """The state of a `DeltaNet`."""
 
 
-class DeltaNet(DeltaLayer):
+class DeltaNet(MatrixLayer):
     """The delta rule; in a block by default, as in the paper.
 
     Args:
@@ -40,6 +41,8 @@ class DeltaNet(DeltaLayer):
     paper = "Yang et al. 2024"
     gate_names = ("strength of writing β",)
     state_type = DeltaNetState
+    scan = staticmethod(delta_scan)
+    one_step = staticmethod(delta_step)
 
     def __init__(
         self,
@@ -50,16 +53,13 @@ class DeltaNet(DeltaLayer):
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_heads=num_heads,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-        )
+        super().__init__()
+        add_delta_maps(self, input_size, hidden_size, num_heads=num_heads, kernel_size=kernel_size)
+        self.strength = 2.0 if negative_eigenvalues else 1.0
         self.b_proj = nn.Linear(input_size, self.num_heads, bias=False)
 
-    def writing(self, inputs: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return β k, v and k."""
-        beta = self.strength * torch.sigmoid(self.b_proj(inputs)).unsqueeze(-1)
-        return beta * k, v, k
+    def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
+        """Return q, β k, v and k."""
+        q, k, v, after = delta_heads(self, inputs, before)
+        beta = self.strength * torch.sigmoid(self.b_proj(inputs)).unsqueeze(-1)  # (..., H, 1)
+        return (q, beta * k, v, k, None), after, ()

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .delta_layer import DeltaLayer, log_decay
+from .delta_heads import add_delta_maps, decay_logarithm, delta_heads
 from .delta_rule import delta_scan, delta_step
-from .matrix_layer import ConvolvedState
+from .matrix_layer import ConvolvedState, MatrixLayer, Terms
 from .option_types import Size, check_sizes
 from .selective_scan import init_step_bias
 
@@ -56,7 +56,7 @@ def product_scan(
     return outputs[:, n - 1 :: n], state
 
 
-class DeltaProduct(DeltaLayer):
+class DeltaProduct(MatrixLayer):
     """The gated delta rule, n times for each input; in a block by default, as in the paper.
 
     Args:
@@ -83,15 +83,10 @@ class DeltaProduct(DeltaLayer):
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
     ) -> None:
+        super().__init__()
         check_sizes(num_products=num_products)
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_heads=num_heads,
-            kernel_size=kernel_size,
-            keys=num_products,
-            negative_eigenvalues=negative_eigenvalues,
-        )
+        add_delta_maps(self, input_size, hidden_size, num_heads=num_heads, kernel_size=kernel_size, keys=num_products)
+        self.strength = 2.0 if negative_eigenvalues else 1.0
         self.num_products = num_products
         self.ba_proj = nn.Linear(input_size, (num_products + 1) * self.num_heads, bias=False)
         self.g_proj = nn.Linear(input_size, hidden_size, bias=False)
@@ -99,23 +94,11 @@ class DeltaProduct(DeltaLayer):
         self.dt_bias = nn.Parameter(torch.empty(self.num_heads))
         init_step_bias(self.dt_bias, 0.001, 0.1)
 
-    def keys(self, k: Tensor) -> Tensor:
-        """Return the keys of every step ``(..., n, heads, key_size)``."""
-        return k.unflatten(-1, (self.num_products, self.num_heads, self.key_size))
-
-    def values(self, v: Tensor) -> Tensor:
-        """Return the values of every step ``(..., n, heads, value_size)``."""
-        return v.unflatten(-1, (self.num_products, self.num_heads, self.value_size))
-
-    def writing(self, inputs: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return β k, v and k of every step."""
-        beta = self.strength * torch.sigmoid(F.linear(inputs, self.ba_proj.weight[: -self.num_heads]))
-        return beta.unflatten(-1, (self.num_products, self.num_heads)).unsqueeze(-1) * k, v, k
-
-    def log_decay(self, inputs: Tensor) -> Tensor:
-        """Return log α of each head."""
-        return log_decay(F.linear(inputs, self.ba_proj.weight[-self.num_heads :]), self.dt_bias, self.A_log)
-
-    def gate(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return SiLU(W_g x)."""
-        return (F.silu(self.g_proj(inputs)),)
+    def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
+        """Return q, and β k, v and k of every step, and log α; then the gate of the outputs."""
+        q, k, v, after = delta_heads(self, inputs, before)
+        k, v = (x.unflatten(-2, (self.num_products, self.num_heads)) for x in (k, v))  # (..., n, H, K)
+        b, a = (F.linear(inputs, w) for w in self.ba_proj.weight.tensor_split([-self.num_heads]))
+        beta = self.strength * torch.sigmoid(b).unflatten(-1, (self.num_products, self.num_heads)).unsqueeze(-1)
+        decay = decay_logarithm(a, self.dt_bias, self.A_log)
+        return (q, beta * k, v, k, decay), after, (F.silu(self.g_proj(inputs)),)

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .delta_layer import DeltaLayer, log_decay
-from .matrix_layer import ConvolvedState
+from .delta_heads import add_delta_maps, decay_logarithm, delta_heads
+from .delta_rule import delta_scan, delta_step
+from .matrix_layer import ConvolvedState, MatrixLayer, Terms
 from .matrix_states import same_heads
 from .option_types import Size
+from .pointwise import EPSILON, Epsilon
 from .selective_scan import init_step_bias
 
 
@@ -31,7 +33,7 @@ class GatedDeltaNetState(ConvolvedState):
     """The state of a `GatedDeltaNet`."""
 
 
-class GatedDeltaNet(DeltaLayer):
+class GatedDeltaNet(MatrixLayer):
     """The gated delta rule; in a block by default, as in the paper.
 
     Args:
@@ -41,12 +43,15 @@ class GatedDeltaNet(DeltaLayer):
         expansion: features of all values for every output.
         kernel_size: the number of inputs that the short convolution sees.
         negative_eigenvalues: whether β reaches 2 instead of 1.
+        norm_epsilon: is added to the mean square of what is normalized.
     """
 
     keeps = "one matrix per head, and the last inputs of a short convolution"
     paper = "Yang et al. 2025"
     gate_names = ("strength of writing β", "decay α")
     state_type = GatedDeltaNetState
+    scan = staticmethod(delta_scan)
+    one_step = staticmethod(delta_step)
 
     def __init__(
         self,
@@ -59,8 +64,11 @@ class GatedDeltaNet(DeltaLayer):
         expansion: Size = 1,
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
+        norm_epsilon: Epsilon = EPSILON,
     ) -> None:
-        super().__init__(
+        super().__init__()
+        add_delta_maps(
+            self,
             input_size,
             hidden_size,
             num_heads=num_heads,
@@ -68,24 +76,20 @@ class GatedDeltaNet(DeltaLayer):
             head_size=head_size,
             expansion=expansion,
             kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
+            norm_epsilon=norm_epsilon,
         )
+        self.strength = 2.0 if negative_eigenvalues else 1.0
         self.ba_proj = nn.Linear(input_size, 2 * self.num_heads, bias=False)
         self.g_proj = nn.Linear(input_size, self.num_heads * self.value_size, bias=False)
         self.A_log = nn.Parameter(torch.empty(self.num_heads).uniform_(1, 16).log_())
         self.dt_bias = nn.Parameter(torch.empty(self.num_heads))
         init_step_bias(self.dt_bias, 0.001, 0.1)
 
-    def writing(self, inputs: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return β k, v and k."""
-        (k,) = same_heads(v, k)
-        beta = self.strength * torch.sigmoid(F.linear(inputs, self.ba_proj.weight[: self.num_heads]))
-        return beta.unsqueeze(-1) * k, v, k
-
-    def log_decay(self, inputs: Tensor) -> Tensor:
-        """Return log α of each head."""
-        return log_decay(F.linear(inputs, self.ba_proj.weight[self.num_heads :]), self.dt_bias, self.A_log)
-
-    def gate(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return SiLU(W_g x)."""
-        return (F.silu(self.g_proj(inputs)),)
+    def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
+        """Return q, β k, v, k and log α; then the gate of the outputs."""
+        q, k, v, after = delta_heads(self, inputs, before)
+        q, k = same_heads(v, q, k)
+        b, a = (F.linear(inputs, weight) for weight in self.ba_proj.weight.chunk(2))  # (..., H)
+        beta = self.strength * torch.sigmoid(b).unsqueeze(-1)
+        decay = decay_logarithm(a, self.dt_bias, self.A_log)
+        return (q, beta * k, v, k, decay), after, (F.silu(self.g_proj(inputs)),)

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .delta_layer import DeltaLayer, log_decay
-from .matrix_layer import ConvolvedState, split_heads
+from .delta_heads import add_delta_maps, decay_logarithm, delta_heads
+from .delta_rule import delta_scan, delta_step
+from .matrix_layer import ConvolvedState, MatrixLayer, Terms, split_heads
 from .option_types import Size
 from .selective_scan import init_step_bias
 
@@ -30,7 +31,7 @@ class GatedDeltaNet2State(ConvolvedState):
     """The state of a `GatedDeltaNet2`."""
 
 
-class GatedDeltaNet2(DeltaLayer):
+class GatedDeltaNet2(MatrixLayer):
     """The delta rule with a gate for erasing and one for writing; in a block by default, as in the paper.
 
     Args:
@@ -43,6 +44,8 @@ class GatedDeltaNet2(DeltaLayer):
     paper = "Hatamizadeh et al. 2026"
     gate_names = ("erase b", "write w", "decay α")
     state_type = GatedDeltaNet2State
+    scan = staticmethod(delta_scan)
+    one_step = staticmethod(delta_step)
 
     def __init__(
         self,
@@ -53,13 +56,9 @@ class GatedDeltaNet2(DeltaLayer):
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_heads=num_heads,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-        )
+        super().__init__()
+        add_delta_maps(self, input_size, hidden_size, num_heads=num_heads, kernel_size=kernel_size)
+        self.strength = 2.0 if negative_eigenvalues else 1.0
         self.b_proj, self.w_proj, self.g_proj = (nn.Linear(input_size, hidden_size, bias=False) for _ in range(3))
         self.f_a_proj = nn.Linear(input_size, self.key_size, bias=False)
         self.f_b_proj = nn.Linear(self.key_size, hidden_size, bias=False)
@@ -67,16 +66,10 @@ class GatedDeltaNet2(DeltaLayer):
         self.dt_bias = nn.Parameter(torch.empty(hidden_size))
         init_step_bias(self.dt_bias, 0.001, 0.1)
 
-    def writing(self, inputs: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return k, w ⊙ v and b ⊙ k."""
+    def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
+        """Return q, k, w ⊙ v, b ⊙ k and log α; then the gate of the outputs."""
+        q, k, v, after = delta_heads(self, inputs, before)
         erase, write = (split_heads(torch.sigmoid(each(inputs)), self.key_size) for each in (self.b_proj, self.w_proj))
-        return k, write * v, self.strength * erase * k
-
-    def log_decay(self, inputs: Tensor) -> Tensor:
-        """Return log α of each row."""
-        steps = split_heads(self.f_b_proj(self.f_a_proj(inputs)), self.key_size)
-        return log_decay(steps, self.dt_bias.view(-1, self.key_size), self.A_log.unsqueeze(-1))
-
-    def gate(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return SiLU(W_g x)."""
-        return (F.silu(self.g_proj(inputs)),)
+        steps = split_heads(self.f_b_proj(self.f_a_proj(inputs)), self.key_size)  # (..., H, K)
+        decay = decay_logarithm(steps, self.dt_bias.view(-1, self.key_size), self.A_log.unsqueeze(-1))
+        return (q, k, write * v, self.strength * erase * k, decay), after, (F.silu(self.g_proj(inputs)),)

@@ -9,7 +9,7 @@ ICML 2024, arXiv:2312.06635.
     y_t = W_o (norm(S_tᵀ q) ⊙ SiLU(W_g x_t))            norm is an RMS norm of each head
 
 x ``inputs`` · y ``outputs`` · S ``state.memory`` · W_q, W_k, W_v ``qkv_proj`` · W_ka ``gk_a_proj`` · W_kb, b
-``gk_b_proj`` · W_g ``g_proj`` · W_o ``o_proj`` · norm ``g_norm`` · d the features of a key, half as many as those of a
+``gk_b_proj`` · W_g ``g_proj`` · W_o ``o_proj`` · norm ``o_norm`` · d the features of a key, half as many as those of a
 value, as in the paper. Nothing is simplified.
 """
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import heads as divided
-from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, MatrixState, Terms, split_heads
 from .option_types import Size
 from .scan import at_least_float32
@@ -51,8 +50,7 @@ class GLA(MatrixLayer):
         self.gk_a_proj = nn.Linear(input_size, RANK, bias=False)
         self.gk_b_proj = nn.Linear(RANK, width)
         self.g_proj = nn.Linear(input_size, hidden_size, bias=False)
-        self.g_norm = HeadNorm(size)
-        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.add_outputs()
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, k, v and log α; then the gate of the outputs."""
@@ -61,8 +59,3 @@ class GLA(MatrixLayer):
         q, k, v = split_heads(q, self.key_size), split_heads(k, self.key_size), split_heads(v, self.value_size)
         decay = F.logsigmoid(at_least_float32(self.gk_b_proj(self.gk_a_proj(inputs)))) / TEMPERATURE
         return (q * self.key_size**-0.5, k, v, split_heads(decay, self.key_size)), [], (F.silu(self.g_proj(inputs)),)
-
-    def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
-        """Normalise and gate the heads, and map them."""
-        mapped: Tensor = self.o_proj(self.g_norm(heads).flatten(-2).to(self.o_proj.weight.dtype) * rest[0])
-        return mapped

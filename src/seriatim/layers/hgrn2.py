@@ -7,7 +7,7 @@ Z. Qin et al., "HGRN2: gated linear RNNs with state expansion", COLM 2024, arXiv
     S_t = diag(f_t) S_{t−1} + (1 − f_t) vᵀ
     y_t = W_o norm(S_tᵀ q)                 norm is an RMS norm over all heads
 
-x ``inputs`` · y ``outputs`` · S ``state.memory`` · W_q, W_f, W_i ``qfi_proj`` · W_o ``o_proj`` · norm ``g_norm``.
+x ``inputs`` · y ``outputs`` · S ``state.memory`` · W_q, W_f, W_i ``qfi_proj`` · W_o ``o_proj`` · norm ``o_norm``.
 Simplified: the paper has a least value of f that grows with the number of the layer; here it is 0.
 """
 
@@ -45,7 +45,7 @@ class HGRN2(MatrixLayer):
             input_size, hidden_size, heads=heads, key_size=hidden_size // heads, value_size=hidden_size // heads
         )
         self.qfi_proj = nn.Linear(input_size, 3 * hidden_size, bias=False)
-        self.g_norm = HeadNorm(hidden_size)
+        self.o_norm = HeadNorm(hidden_size)
         self.o_proj = nn.Linear(hidden_size, hidden_size, bias=False)
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
@@ -57,6 +57,6 @@ class HGRN2(MatrixLayer):
     def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
         """Normalise all heads together, and map them."""
         mapped: Tensor = self.o_proj(
-            self.g_norm(heads.flatten(-2).unsqueeze(-2)).squeeze(-2).to(self.o_proj.weight.dtype)
+            self.o_norm(heads.flatten(-2).unsqueeze(-2)).squeeze(-2).to(self.o_proj.weight.dtype)
         )
         return mapped

@@ -18,8 +18,9 @@ Kimi Linear puts one layer of attention after every three of these.
 import torch
 from torch import Tensor, nn
 
-from .delta_layer import DeltaLayer, log_decay
-from .matrix_layer import ConvolvedState, split_heads
+from .delta_heads import add_delta_maps, decay_logarithm, delta_heads
+from .delta_rule import delta_scan, delta_step
+from .matrix_layer import ConvolvedState, MatrixLayer, Terms, split_heads
 from .option_types import Size
 from .selective_scan import init_step_bias
 
@@ -28,7 +29,7 @@ class KDAState(ConvolvedState):
     """The state of a `KDA`."""
 
 
-class KDA(DeltaLayer):
+class KDA(MatrixLayer):
     """The delta rule with a decay for each row; in a block by default, as in the paper.
 
     Args:
@@ -41,6 +42,8 @@ class KDA(DeltaLayer):
     paper = "Kimi team 2025"
     gate_names = ("strength of writing β", "decay α", "output")
     state_type = KDAState
+    scan = staticmethod(delta_scan)
+    one_step = staticmethod(delta_step)
 
     def __init__(
         self,
@@ -51,13 +54,9 @@ class KDA(DeltaLayer):
         kernel_size: Size = 4,
         negative_eigenvalues: bool = False,
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_heads=num_heads,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-        )
+        super().__init__()
+        add_delta_maps(self, input_size, hidden_size, num_heads=num_heads, kernel_size=kernel_size)
+        self.strength = 2.0 if negative_eigenvalues else 1.0
         self.b_proj = nn.Linear(input_size, self.num_heads, bias=False)
         self.f_a_proj = nn.Linear(input_size, self.key_size, bias=False)
         self.f_b_proj = nn.Linear(self.key_size, hidden_size, bias=False)
@@ -67,16 +66,10 @@ class KDA(DeltaLayer):
         self.dt_bias = nn.Parameter(torch.empty(hidden_size))
         init_step_bias(self.dt_bias, 0.001, 0.1)
 
-    def writing(self, inputs: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return β k, v and k."""
-        beta = self.strength * torch.sigmoid(self.b_proj(inputs)).unsqueeze(-1)
-        return beta * k, v, k
-
-    def log_decay(self, inputs: Tensor) -> Tensor:
-        """Return log α of each row."""
-        steps = split_heads(self.f_b_proj(self.f_a_proj(inputs)), self.key_size)
-        return log_decay(steps, self.dt_bias.view(-1, self.key_size), self.A_log.unsqueeze(-1))
-
-    def gate(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return σ(W_gb W_ga x)."""
-        return (torch.sigmoid(self.g_b_proj(self.g_a_proj(inputs))),)
+    def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
+        """Return q, β k, v, k and log α; then the gate of the outputs."""
+        q, k, v, after = delta_heads(self, inputs, before)
+        beta = self.strength * torch.sigmoid(self.b_proj(inputs)).unsqueeze(-1)  # (..., H, 1)
+        steps = split_heads(self.f_b_proj(self.f_a_proj(inputs)), self.key_size)  # (..., H, K)
+        decay = decay_logarithm(steps, self.dt_bias.view(-1, self.key_size), self.A_log.unsqueeze(-1))
+        return (q, beta * k, v, k, decay), after, (torch.sigmoid(self.g_b_proj(self.g_a_proj(inputs))),)

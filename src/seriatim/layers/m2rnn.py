@@ -26,7 +26,7 @@ from ..core.contract import RecurrentCell
 from ..core.state import State
 from ..recurrence.recurrent import unroll
 from .attention import heads as divided
-from .delta_layer import log_decay
+from .delta_heads import decay_logarithm
 from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, ConvolvedState, MatrixLayer, Terms, split_heads
 from .option_types import Size, check_sizes
@@ -130,7 +130,7 @@ class M2RNN(MatrixLayer):
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return what the cell reads; then v and the gate for `outputs`."""
         u, after = self.convolved(self.qkv_proj(inputs), before)
-        f = torch.exp(log_decay(self.f_proj(inputs), self.dt_bias, self.A_log))
+        f = torch.exp(decay_logarithm(self.f_proj(inputs), self.dt_bias, self.A_log))
         v = u[..., -self.cell.sizes[2] :]
         return (torch.cat([at_least_float32(u), f], dim=-1),), after, (v, F.silu(self.g_proj(inputs)))
 

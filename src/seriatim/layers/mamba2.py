@@ -25,6 +25,7 @@ from .attention import heads as divided
 from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, ConvolvedState, MatrixLayer, Terms, split_heads
 from .option_types import Size, StepSize, check_sizes, check_step_sizes
+from .pointwise import EPSILON, Epsilon
 from .scan import at_least_float32
 from .selective_scan import init_step_bias
 
@@ -45,6 +46,7 @@ class Mamba2(MatrixLayer):
         dt_min: the smallest Δ at the start.
         dt_max: the largest Δ at the start.
         bias: whether the short convolution has a bias. b_Δ, which holds the size of the steps, is always there.
+        norm_epsilon: is added to the mean square of what is normalized.
     """
 
     keeps = "one matrix per head, and the last inputs of a short convolution"
@@ -66,6 +68,7 @@ class Mamba2(MatrixLayer):
         dt_min: StepSize = 0.001,
         dt_max: StepSize = 0.1,
         bias: bool = True,
+        norm_epsilon: Epsilon = EPSILON,
     ) -> None:
         super().__init__()
         check_sizes(state_size=state_size, expansion=expansion, kernel_size=kernel_size)
@@ -81,7 +84,7 @@ class Mamba2(MatrixLayer):
         self.dt_bias = nn.Parameter(torch.empty(heads))
         self.A_log = nn.Parameter(torch.empty(heads))
         self.D = nn.Parameter(torch.ones(heads))
-        self.norm = HeadNorm(self.inner // num_groups, heads=num_groups)
+        self.norm = HeadNorm(self.inner // num_groups, heads=num_groups, epsilon=norm_epsilon)
         self.out_proj = nn.Linear(self.inner, hidden_size, bias=False)
         self.reset_parameters()
 

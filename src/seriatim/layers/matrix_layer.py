@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from ..core.contract import Wrap
 from ..core.state import State
+from .head_norm import HeadNorm
 from .matrix_states import matrix_scan, matrix_step
 from .path_lengths import direct_paths, joined_paths
+from .pointwise import EPSILON
 from .scan import at_least_float32
 from .short_convolution import init_convolution, short_convolution, short_convolution_step
 from .unpadded_layer import UnpaddedLayer
@@ -47,9 +49,9 @@ class ConvolvedState(NamedTuple):
 
 
 class MatrixLayer(UnpaddedLayer):
-    """A subclass writes `terms` and `outputs`; the state is a ``NamedTuple`` of its own, the matrix last.
+    """A subclass writes `terms`; the state is a ``NamedTuple`` of its own, the matrix last.
 
-    It calls `set_sizes` in its constructor and, where it has a convolution, `add_convolution`.
+    It calls `set_sizes` in its constructor, and `add_convolution` and `add_outputs` where it has these.
     """
 
     parallel = True
@@ -61,6 +63,8 @@ class MatrixLayer(UnpaddedLayer):
     one_step: ClassVar[Recurrence] = staticmethod(matrix_step)
     conv_weight: nn.Parameter | None
     conv_bias: nn.Parameter | None
+    widths: list[int]  # of all queries, keys and values
+    qkv_proj: nn.Module
 
     def set_sizes(self, input_size: int, hidden_size: int, *, heads: int, key_size: int, value_size: int) -> None:
         """Set the sizes of the layer, and of its state ``(batch, heads, key_size, value_size)``."""
@@ -75,17 +79,18 @@ class MatrixLayer(UnpaddedLayer):
         self.conv_bias = nn.Parameter(torch.empty(channels)) if bias else None
         init_convolution(self.conv_weight, self.conv_bias)
 
+    def add_outputs(self, *, gain: bool = True, epsilon: float = EPSILON, bias: bool = False) -> None:
+        """Add the norm of each head and the map of all; see `outputs`."""
+        self.o_norm = HeadNorm(self.value_size, gain=gain, epsilon=epsilon)
+        self.o_proj = nn.Linear(self.num_heads * self.value_size, self.output_size, bias=bias)
+
     def initial_state(self, batch_size: int) -> State:
         """Return zeros, of at least float32 for the matrix; see the type of the state."""
         memory = at_least_float32(self.zeros(batch_size, self.num_heads, self.key_size, self.value_size))
-        return self.state_type(*self.before(batch_size), memory)
-
-    def before(self, batch_size: int) -> list[Tensor]:
-        """Return the initial values of the other parts of the state: the last inputs of a convolution."""
         if self.conv_weight is None:
-            return []
+            return self.state_type(memory)
         kernel_size, channels = self.conv_weight.shape
-        return [self.zeros(batch_size, kernel_size - 1, channels)]
+        return self.state_type(self.zeros(batch_size, kernel_size - 1, channels), memory)
 
     def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run over a batch without padding; see `UnpaddedLayer`."""
@@ -113,8 +118,10 @@ class MatrixLayer(UnpaddedLayer):
         raise NotImplementedError
 
     def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
-        """Map the outputs of the heads ``(..., heads, value_size)`` to outputs ``(..., output_size)``."""
-        raise NotImplementedError
+        """Normalise, gate and map the heads ``(..., heads, value_size)`` to outputs ``(..., output_size)``."""
+        normed = self.o_norm(heads).flatten(-2).to(self.o_proj.weight.dtype)
+        mapped: Tensor = self.o_proj(normed * rest[0] if rest else normed)
+        return mapped
 
     def convolved(self, inputs: Tensor, before: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return the convolution of inputs ``(..., channels)``, and the last of them."""

@@ -39,6 +39,7 @@ from .block_diagonal import diagonal_blocks, head_products
 from .head_norm import HeadLayerNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
 from .option_types import Size, check_sizes
+from .pointwise import Epsilon
 from .scan import at_least_float32
 
 BLOCK = 4
@@ -85,12 +86,12 @@ class MLSTM(MatrixLayer):
         num_heads: Size | None = None,
         expansion: Size = 2,
         kernel_size: Size = 4,
-        norm_epsilon: float = 1e-5,
+        norm_epsilon: Epsilon = 1e-5,
         bias: bool = True,
     ) -> None:
         super().__init__()
         check_sizes(expansion=expansion, kernel_size=kernel_size)
-        self.inner = expansion * hidden_size
+        self.inner, self.kernel_size = expansion * hidden_size, kernel_size
         heads = divided(self.inner, num_heads, least=2 * HEAD_SIZE)
         size = self.inner // heads
         self.set_sizes(input_size, hidden_size, heads=heads, key_size=size, value_size=size + 1)
@@ -116,9 +117,14 @@ class MLSTM(MatrixLayer):
             with torch.no_grad():
                 self.if_proj.bias[self.num_heads :] = torch.linspace(3, 6, self.num_heads)
 
-    def before(self, batch_size: int) -> list[Tensor]:
-        """Return zeros for the convolution and for m, of at least float32."""
-        return [*super().before(batch_size), at_least_float32(self.zeros(batch_size, self.num_heads))]
+    def initial_state(self, batch_size: int) -> MLSTMState:
+        """Return zeros, of at least float32 but for the convolution; see `MLSTMState`."""
+        recent = self.zeros(batch_size, self.kernel_size - 1, self.inner)
+        m, memory = (
+            at_least_float32(self.zeros(batch_size, self.num_heads, *sizes))
+            for sizes in ((), (self.key_size, self.value_size))
+        )
+        return MLSTMState(recent, m, memory)
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, i′ k, [v, 1] and log f′; then m, u and z for `outputs`."""

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.state import State
 from .attention import heads as divided
-from .head_norm import HeadNorm
 from .matrix_layer import HEAD_SIZE, MatrixLayer, Terms, split_heads
 from .option_types import Size, check_sizes
 from .positions import Rotary, positions
+from .scan import at_least_float32
 
 
 class RetNetState(NamedTuple):
@@ -45,7 +46,7 @@ class RetNet(MatrixLayer):
     keeps = "one matrix per head, and how many inputs there were"
     paper = "Sun et al. 2023"
     state_type = RetNetState
-    log_decay: Tensor
+    forgotten: Tensor
 
     def __init__(
         self,
@@ -62,15 +63,14 @@ class RetNet(MatrixLayer):
         self.set_sizes(input_size, hidden_size, heads=heads, key_size=hidden_size // heads, value_size=inner // heads)
         self.qkv_proj = nn.Linear(input_size, 2 * hidden_size + inner, bias=bias)
         self.g_proj = nn.Linear(input_size, inner, bias=bias)
-        self.norm = HeadNorm(self.value_size, gain=False)
-        self.o_proj = nn.Linear(inner, hidden_size, bias=bias)
+        self.add_outputs(gain=False, bias=bias)
         self.rotary = Rotary(self.key_size // 2)
-        decay = 1 - 2.0 ** (-5 - torch.arange(heads, dtype=torch.float64))
-        self.register_buffer("log_decay", decay.log().to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("forgotten", torch.pow(2.0, -5 - torch.arange(heads)), persistent=False)  # 1 − γ
 
-    def before(self, batch_size: int) -> list[Tensor]:
-        """Return zeros: no inputs were read."""
-        return [self.zeros(batch_size).long()]
+    def initial_state(self, batch_size: int) -> State:
+        """Return zeros; see `RetNetState`."""
+        memory = at_least_float32(self.zeros(batch_size, self.num_heads, self.key_size, self.value_size))
+        return RetNetState(self.zeros(batch_size).long(), memory)
 
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, k, v and the fixed decays."""
@@ -79,12 +79,6 @@ class RetNet(MatrixLayer):
         qk = split_heads(qk if inputs.dim() == 3 else qk.unsqueeze(1), self.key_size).transpose(1, 2)  # (B, 2 H, T, K)
         qk = self.rotary(qk, positions(seen, time), 2 * self.num_heads).transpose(1, 2)  # (B, T, 2 H, K)
         q, k = (qk if inputs.dim() == 3 else qk.squeeze(1)).chunk(2, dim=-2)
-        log_decay = self.log_decay.expand(*inputs.shape[:-1], self.num_heads)
+        log_decay = torch.log1p(-at_least_float32(self.forgotten)).expand(*inputs.shape[:-1], self.num_heads)
         terms = (q, k * self.key_size**-0.5, split_heads(v, self.value_size), log_decay)
-        return terms, [seen + time], (self.g_proj(inputs),)
-
-    def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
-        """Normalise and gate the heads, and map them."""
-        (gate,) = rest
-        mapped: Tensor = self.o_proj(self.norm(heads).flatten(-2).to(gate.dtype) * F.silu(gate))
-        return mapped
+        return terms, [seen + time], (F.silu(self.g_proj(inputs)),)

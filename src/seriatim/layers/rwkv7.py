@@ -132,9 +132,10 @@ class RWKV7(MatrixLayer):
             nn.init.uniform_(linear.weight, -bound * self.input_size**-0.5, bound * self.input_size**-0.5)
         nn.init.zeros_(self.o_proj.weight)
 
-    def before(self, batch_size: int) -> list[Tensor]:
-        """Return zeros for the last input."""
-        return [self.zeros(batch_size, self.input_size)]
+    def initial_state(self, batch_size: int) -> RWKV7State:
+        """Return zeros, of at least float32 for the matrix; see `RWKV7State`."""
+        memory = self.zeros(batch_size, self.num_heads, self.key_size, self.value_size)
+        return RWKV7State(self.zeros(batch_size, self.input_size), at_least_float32(memory))
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: the token shift sees the last input directly, the recurrence goes step by step."""

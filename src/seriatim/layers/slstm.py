@@ -39,6 +39,7 @@ from .head_norm import HeadLayerNorm
 from .matrix_layer import HEAD_SIZE, split_heads
 from .option_types import Size, check_sizes
 from .path_lengths import direct_paths, joined_paths
+from .pointwise import Epsilon
 from .short_convolution import init_convolution, short_convolution, short_convolution_step
 from .unpadded_layer import UnpaddedLayer
 
@@ -135,7 +136,7 @@ class SLSTM(UnpaddedLayer):
         *,
         num_heads: Size | None = None,
         kernel_size: Size = 4,
-        norm_epsilon: float = 1e-5,
+        norm_epsilon: Epsilon = 1e-5,
         bias: bool = True,
     ) -> None:
         super().__init__()
