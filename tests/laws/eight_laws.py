@@ -50,6 +50,10 @@ VARIANTS = {
     "gated-deltanet-heads": ("gated-deltanet", {"num_heads": 2, "num_key_heads": 1, "head_size": 4, "expansion": 2}),
     "kda-negative": ("kda", {"num_heads": 2, "negative_eigenvalues": True}),
     "deltaproduct-of-three": ("deltaproduct", {"num_heads": 2, "num_products": 3, "negative_eigenvalues": True}),
+    "slstm-heads": ("slstm", {"num_heads": 3, "kernel_size": 1, "bias": False}),
+    "m2rnn-heads": ("m2rnn", {"num_heads": 3, "head_size": 4}),
+    "mlstm-heads": ("mlstm", {"num_heads": 3, "kernel_size": 1, "bias": False}),
+    "rwkv7-heads": ("rwkv7", {"num_heads": 2, "rank": 3, "bias": False}),
     "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
     "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
     "transformer-position-norm": ("transformer", {"position": "learned", "position_norm": True, "norm_first": False}),
@@ -101,6 +105,9 @@ def build(name: str) -> SequenceLayer:
     else:
         kind, options = {**VARIANTS, **WHOLE}.get(name, (name, {}))
         made = seriatim.layer(kind, INPUT_SIZE, HIDDEN_SIZE, **options)
+    for parameter in made.parameters():
+        if parameter.dim() > 1 and not parameter.any():  # which would hide what it is multiplied by
+            torch.nn.init.normal_(parameter, std=0.3)
     return made.double().eval()
 
 

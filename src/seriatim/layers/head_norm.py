@@ -1,10 +1,12 @@
-"""RMS norm of each head of the outputs of a recurrence.
+"""RMS norm and layer norm of each head of the outputs of a recurrence.
 
-B. Zhang and R. Sennrich, "Root mean square layer normalization", NeurIPS 2019.
+B. Zhang and R. Sennrich, "Root mean square layer normalization", NeurIPS 2019, and Y. Wu and K. He, "Group
+normalization", ECCV 2018.
 
-    y = x / √(mean of x² over the features of a head + ε) ⊙ g
+    y = x / √(mean of x² over the features of a head + ε) ⊙ g                             `HeadNorm`
+    y = (x − mean of x) / √(variance of x over the features of a head + ε) ⊙ g + b        `HeadLayerNorm`
 
-g ``weight (size,)``, shared by all heads, or ``weight (heads · size,)``.
+g ``weight (size,)``, shared by all heads, or ``weight (heads · size,)`` · b ``bias (heads · size,)``, or none.
 """
 
 import torch
@@ -34,3 +36,29 @@ class HeadNorm(nn.Module):
         """Normalise ``(..., heads, size)``."""
         normed = inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + self.epsilon)
         return normed if self.weight is None else normed * self.weight.view(-1, self.size)
+
+
+class HeadLayerNorm(nn.Module):
+    """Normalises the features of each head, whose mean becomes zero.
+
+    Args:
+        size: features of a head.
+        heads: the number of heads, each of which has a gain of its own.
+        bias: whether there is b.
+        epsilon: is added to the variance.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, size: int, heads: int, *, bias: bool = False, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.size, self.epsilon = size, epsilon
+        self.weight = nn.Parameter(torch.ones(size * heads))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(size * heads)) if bias else None)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise ``(..., heads, size)``."""
+        deviation = inputs - inputs.mean(-1, keepdim=True)
+        variance = deviation.square().mean(-1, keepdim=True)
+        normed = deviation * torch.rsqrt(variance + self.epsilon) * self.weight.view(-1, self.size)
+        return normed if self.bias is None else normed + self.bias.view(-1, self.size)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.contract import Wrap
 from ..core.state import State
 from .head_norm import HeadNorm
 from .matrix_states import matrix_scan, matrix_step
@@ -56,8 +57,8 @@ class MatrixLayer(UnpaddedLayer):
 
     parallel = True
     grows = False
-    wrap = "block"  # as in the papers, where the layer takes the place of attention
-    undecayed = ("conv_weight",)
+    wrap: ClassVar[Wrap] = "block"  # as in the papers, where the layer takes the place of attention
+    undecayed: ClassVar[tuple[str, ...]] = ("conv_weight",)
     state_type: ClassVar[Callable[..., State]]
     scan: ClassVar[Recurrence] = staticmethod(matrix_scan)
     one_step: ClassVar[Recurrence] = staticmethod(matrix_step)

@@ -55,11 +55,13 @@ from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
 from .lstm_layernorm import LayerNormLSTM
 from .lstm_peephole import PeepholeLSTM
+from .m2rnn import M2RNN
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .mgu import MGU
 from .mingru import MinGRU
 from .minlstm import MinLSTM
+from .mlstm import MLSTM
 from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
@@ -68,9 +70,11 @@ from .residual_rnn import ResidualRNN
 from .retnet import RetNet
 from .rg_lru import RGLRU
 from .rnn import RNN
+from .rwkv7 import RWKV7
 from .s4 import S4
 from .s4d import S4D
 from .self_attention import SelfAttention
+from .slstm import SLSTM
 from .transformer import Transformer
 from .window import Window
 
@@ -87,6 +91,8 @@ REGISTRY: dict[str, Architecture] = {
     "mingru": MinGRU,
     "minlstm": MinLSTM,
     "rg-lru": RGLRU,
+    "slstm": SLSTM,
+    "m2rnn": M2RNN,
     "mamba": Mamba,
     "mamba2": Mamba2,
     "linear-attention": LinearAttention,
@@ -98,6 +104,8 @@ REGISTRY: dict[str, Architecture] = {
     "gated-deltanet-2": GatedDeltaNet2,
     "kda": KDA,
     "deltaproduct": DeltaProduct,
+    "mlstm": MLSTM,
+    "rwkv7": RWKV7,
     "prior": Prior,
     "window": Window,
     "convolution": Convolution,
