@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from ..core.contract import Wrap
 from ..core.state import State
 from .head_norm import HeadNorm
 from .matrix_states import matrix_scan, matrix_step
@@ -55,7 +56,7 @@ class MatrixLayer(UnpaddedLayer):
 
     parallel = True
     grows = False
-    wrap = "block"  # as in the papers, where the layer takes the place of attention
+    wrap: ClassVar[Wrap] = "block"  # as in the papers, where the layer takes the place of attention
     undecayed = ("conv_weight",)
     state_type: ClassVar[Callable[..., State]]
     scan: ClassVar[Recurrence] = staticmethod(matrix_scan)
@@ -138,4 +139,4 @@ class MatrixLayer(UnpaddedLayer):
 
 def split_heads(x: Tensor, size: int) -> Tensor:
     """Return ``(..., heads · size)`` as ``(..., heads, size)``."""
-    return x.unflatten(-1, (-1, size))
+    return torch.unflatten(x, -1, (-1, size))
