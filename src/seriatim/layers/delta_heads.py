@@ -52,7 +52,7 @@ def delta_heads(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Return q, k and v ``(..., heads · keys, size)`` of inputs ``(..., input_size)``, and the last inputs."""
     u, after = layer.convolved(layer.qkv_proj(inputs), before)
-    q, k, v = u.split(layer.widths, dim=-1)
+    q, k, v = torch.split(u, layer.widths, dim=-1)
     q, k = (_unit_length(split_heads(x, layer.key_size)) for x in (q, k))
     return q * layer.key_size**-0.5, k, split_heads(v, layer.value_size), after
 

@@ -77,9 +77,11 @@ def delta_scan(
         chunks = Chunks(log_decay, v)
         q, k, read = same_heads(v, q, k, read)
         q, k, v, read = map(chunks.split, (q, k, v, read))  # (N, B * H, C, K or V)
+        rest: Tensor | None
+        added: Tensor | None
         if erase is None:
             (scores,), (system,) = chunks.products((q, read), (k,))
-            rest, added, target, erased_at = 0.0, None, v, k
+            rest, added, target, erased_at = None, None, v, k
         else:
             erased_at = chunks.split(erase)
             (fresh, scores), (overlap, system) = chunks.products((q, read), (k, erased_at))
@@ -98,5 +100,5 @@ def delta_scan(
             written.append(torch.baddbmm(x, y, current, alpha=-1))
             base = current if totals is None else totals[n] * current
             current = torch.baddbmm(base if added is None else base + added[n], key, written[-1])
-        outputs = chunks.since_start(q) @ torch.stack(starts) + scores @ torch.stack(written) + rest
-        return chunks.join(outputs), current.view(state.shape).to(state.dtype)
+        outputs = chunks.since_start(q) @ torch.stack(starts) + scores @ torch.stack(written)
+        return chunks.join(outputs if rest is None else outputs + rest), current.view(state.shape).to(state.dtype)

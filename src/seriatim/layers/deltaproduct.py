@@ -97,8 +97,8 @@ class DeltaProduct(MatrixLayer):
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return q, and β k, v and k of every step, and log α; then the gate of the outputs."""
         q, k, v, after = delta_heads(self, inputs, before)
-        k, v = (x.unflatten(-2, (self.num_products, self.num_heads)) for x in (k, v))  # (..., n, H, K)
+        k, v = (torch.unflatten(x, -2, (self.num_products, self.num_heads)) for x in (k, v))  # (..., n, H, K)
         b, a = (F.linear(inputs, w) for w in self.ba_proj.weight.tensor_split([-self.num_heads]))
-        beta = self.strength * torch.sigmoid(b).unflatten(-1, (self.num_products, self.num_heads)).unsqueeze(-1)
+        beta = torch.unflatten(self.strength * torch.sigmoid(b), -1, (self.num_products, self.num_heads)).unsqueeze(-1)
         decay = decay_logarithm(a, self.dt_bias, self.A_log)
         return (q, beta * k, v, k, decay), after, (F.silu(self.g_proj(inputs)),)

@@ -37,7 +37,6 @@ class GLA(MatrixLayer):
 
     keeps = "one matrix per head"
     paper = "Yang et al. 2024"
-    gate_names = ("decay α",)
     state_type = GLAState
 
     def __init__(self, input_size: int, hidden_size: int, *, num_heads: Size | None = None) -> None:

@@ -35,7 +35,7 @@ class HGRN2(MatrixLayer):
 
     keeps = "one matrix per head"
     paper = "Qin et al. 2024"
-    gate_names = ("forget f",)
+    gate_names = ("write 1 − f",)
     state_type = HGRN2State
 
     def __init__(self, input_size: int, hidden_size: int, *, num_heads: Size | None = None) -> None:

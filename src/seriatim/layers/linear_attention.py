@@ -54,6 +54,6 @@ class LinearAttention(MatrixLayer):
 
     def outputs(self, heads: Tensor, *rest: Tensor) -> Tensor:
         """Divide by the sums of weights, and map all heads."""
-        sums, weights = heads.split([self.head_size, 1], dim=-1)
+        sums, weights = torch.split(heads, [self.head_size, 1], dim=-1)
         mapped: Tensor = self.o_proj((sums / (weights + EPSILON)).flatten(-2).to(self.o_proj.weight.dtype))
         return mapped

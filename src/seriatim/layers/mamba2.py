@@ -97,9 +97,9 @@ class Mamba2(MatrixLayer):
     def terms(self, inputs: Tensor, before: list[Tensor]) -> Terms:
         """Return C, B, Δ x and the decays; then x and z for `outputs`."""
         sizes = [self.inner, self.inner + 2 * self.shared, self.num_heads]
-        z, u, delta = (F.linear(inputs, weight) for weight in self.in_proj.weight.split(sizes))
+        z, u, delta = (F.linear(inputs, weight) for weight in torch.split(self.in_proj.weight, sizes))
         u, after = self.convolved(u, before)
-        x, b, c = u.split([self.inner, self.shared, self.shared], dim=-1)
+        x, b, c = torch.split(u, [self.inner, self.shared, self.shared], dim=-1)
         delta = F.softplus(at_least_float32(delta) + self.dt_bias)  # (..., H)
         x, b, c = (
             split_heads(part, size) for part, size in ((x, self.value_size), (b, self.key_size), (c, self.key_size))

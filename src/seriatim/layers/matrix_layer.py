@@ -140,4 +140,4 @@ class MatrixLayer(UnpaddedLayer):
 
 def split_heads(x: Tensor, size: int) -> Tensor:
     """Return ``(..., heads · size)`` as ``(..., heads, size)``."""
-    return x.unflatten(-1, (-1, size))
+    return torch.unflatten(x, -1, (-1, size))

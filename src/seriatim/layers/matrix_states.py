@@ -114,12 +114,12 @@ class Chunks:
     def _split(self, x: Tensor) -> Tensor:
         if padding := -self.time % self.size:
             x = F.pad(x, (0, 0, 0, 0, 0, padding))
-        x = x.unflatten(1, (-1, self.size))  # (B, N, C, H, D)
+        x = torch.unflatten(x, 1, (-1, self.size))  # (B, N, C, H, D)
         return x.permute(1, 0, 3, 2, 4).flatten(1, 2).contiguous()
 
     def join(self, x: Tensor) -> Tensor:
         """Undo `split`."""
-        x = x.unflatten(1, (self.batch, self.heads)).permute(1, 0, 3, 2, 4)  # (B, N, C, H, D)
+        x = torch.unflatten(x, 1, (self.batch, self.heads)).permute(1, 0, 3, 2, 4)  # (B, N, C, H, D)
         return x.flatten(1, 2)[:, : self.time]
 
     def since_start(self, x: Tensor) -> Tensor:
@@ -254,11 +254,13 @@ def _levels(sums: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
     """Return the first and second halves of all blocks of ``(N, M, C, K)``, ``(N, M, blocks, half, K)`` each."""
-    first, second = x.unflatten(2, (-1, 2, half)).unbind(3)
+    first, second = torch.unflatten(x, 2, (-1, 2, half)).unbind(3)
     return first, second
 
 
 def _lower(p: Tensor, half: int) -> Tensor:
     """Return the rows of second halves and the columns of first halves, ``(N, M, blocks, half, half)``."""
-    blocks = p.unflatten(3, (-1, 2, half)).unflatten(2, (-1, 2, half))  # (N, M, blocks, 2, half, blocks, 2, half)
+    blocks = torch.unflatten(
+        torch.unflatten(p, 3, (-1, 2, half)), 2, (-1, 2, half)
+    )  # (N, M, blocks, 2, half, blocks, 2, half)
     return blocks.diagonal(dim1=2, dim2=5)[:, :, 1, :, 0].permute(0, 1, 4, 2, 3)
