@@ -63,8 +63,9 @@ def _einsum(batch: int, equation: object, *operands: Any) -> Tensor | None:
 
 
 def _matmul(batch: int, left: Tensor, right: object, **options: Any) -> Tensor | None:
-    rows = [x for x in (left, right) if _is_row(x, batch)]
-    if options or not isinstance(right, Tensor) or not any(x.dim() > 2 for x in rows) or 0 in (left.dim(), right.dim()):
+    if options or not isinstance(right, Tensor) or 0 in (left.dim(), right.dim()):
+        return None
+    if not any(x.dim() > 2 for x in (left, right) if _is_row(x, batch)):
         return None
     if right.dim() == 1:
         return (left * right).sum(-1)

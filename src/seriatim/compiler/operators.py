@@ -38,6 +38,9 @@ Cotangents = tuple[Node | None, ...]
 Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
 
 
+EPSILON = 1.1920928955078125e-07
+"""What PyTorch adds in a norm in float32 if it is not told; in other types it is another number."""
+
 # ---- primitives
 
 
@@ -396,7 +399,7 @@ def _rms_norm(
     x: Node, shape: Sequence[int], gain: Node | None, epsilon: float | None, size: int | None = None
 ) -> tuple[Node, None]:
     square = total(x * x, size) / (size or x.width)
-    bounded = square + (1.1920928955078125e-07 if epsilon is None else epsilon)
+    bounded = square + (EPSILON if epsilon is None else epsilon)
     return _affine(x / spread(node("sqrt", bounded), x.width), gain, None), None
 
 

@@ -18,7 +18,7 @@ from .expressions import Node, node, operands_of, walk
 from .fallback_reasons import Reason, UnsupportedError, raising_line
 from .heads import HeadStep, lower_heads
 from .lower import as_rows
-from .operators import NotCompiledError, evaluate
+from .operators import EPSILON, NotCompiledError, evaluate
 from .recorder import Recorder, Traced
 
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
@@ -112,7 +112,9 @@ def verify(step: FunctionalStep, traced: Traced, weights: Sequence[Tensor], stat
     """Raise UnsupportedError if the values or gradients differ."""
     generator = torch.Generator().manual_seed(0)
     is_large = sum(weight.numel() for weight in weights) > LARGE
-    dtype = state_leaves(state)[0].dtype if is_large and state_leaves(state) else torch.float64
+    has_epsilon = any(value.is_number(EPSILON) for value in walk([traced.outputs, *traced.states]))
+    in_own_type = (is_large or has_epsilon) and state_leaves(state)
+    dtype = state_leaves(state)[0].dtype if in_own_type else torch.float64
     tolerance = 1e-7 if dtype == torch.float64 else 1e-3
 
     def random(*shape: int) -> Tensor:
