@@ -173,7 +173,7 @@ class SLSTM(UnpaddedLayer):
         """Run over a batch without padding; see `UnpaddedLayer`."""
         recent, before = cast(SLSTMState, state)
         x, recent = short_convolution(inputs, recent, self.conv_weight, self.conv_bias)  # (B, T, D_in)
-        hidden, after = unroll(self.cell, self.gates(x, inputs), before)
+        hidden, after = unroll(self.cell, self.gates(F.silu(x), inputs), before)
         return self.normalized(hidden), SLSTMState(recent, cast(SLSTMCellState, after))
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, SLSTMState]:
@@ -181,7 +181,7 @@ class SLSTM(UnpaddedLayer):
         self.check_step(inputs, state)
         recent, before = cast(SLSTMState, state)
         x, recent = short_convolution_step(inputs, recent, self.conv_weight, self.conv_bias)
-        hidden, after = self.cell(self.gates(x, inputs), before)
+        hidden, after = self.cell(self.gates(F.silu(x), inputs), before)
         return self.normalized(hidden), SLSTMState(recent, after)
 
     def gates(self, convolved: Tensor, inputs: Tensor) -> Tensor:
