@@ -1,6 +1,6 @@
 """Solve the two classic tests of long memory: the adding problem over 600 steps, and copying over 1,000 steps.
 
-    python benchmarks/long_memory.py adding [--layers gru,mgu] [--seeds 1,2,3] [--steps 6000]
+    python benchmarks/long_memory.py adding [--layers gru,mgu,lstm] [--seeds 1,2,3] [--steps 6000]
     python benchmarks/long_memory.py copy [--layers convolution] [--seeds 1,2,3] [--steps 6000]
 
 Both are those of Bai, Kolter and Koltun 2018 (arXiv:1803.01271), with new inputs at every step. A model is a linear
@@ -35,6 +35,7 @@ PUBLISHED = {
 SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("adding", "gru"): {"width": 128, "rate": 2e-3, "options": {}},
     ("adding", "mgu"): {"width": 128, "rate": 2e-3, "options": {}},
+    ("adding", "lstm"): {"width": 128, "rate": 2e-3, "options": {"forget_bias": 6.0}},
     ("copy", "convolution"): {"width": 24, "rate": 2e-3, "options": {"kernel_size": 8, "depth": 8}},
 }
 """The width, the learning rate and the options of each layer, chosen on inputs of other seeds."""

@@ -268,7 +268,7 @@ def flat(
     with running("soak", seriatim(*runs), place) as server:
         works = [client(server.port, number, counts) for number in range(WORKERS)]
         seen, last = asyncio.run(soaked(server.port, works, seconds))
-    rows = [["seconds", "texts", "resident MB", "descriptors", "cache and sessions, MB"]]
+    rows = [[f"seconds of {title}", "texts", "resident MB", "descriptors", "cache and sessions, MB"]]
     chosen = sorted(set(np.linspace(0, len(seen) - 1, LINES).astype(int).tolist()))
     for when, one in [*(seen[index] for index in chosen), ("at rest", last)]:
         time_shown = when if isinstance(when, str) else f"{when:,.0f}"
