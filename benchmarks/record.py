@@ -513,10 +513,17 @@ def _cuts(records: Sequence[Record], groups: int) -> Iterator[tuple[int, int, in
 
 
 def claims_page(records: Sequence[Record]) -> list[str]:
-    """Return the table of claims: the first of each record, then further ones, those beside a peer before others."""
+    """Return the table of claims: one of each record, then further ones; records with peers come before others.
+
+    A record shows what it has not reached before what it has.
+    """
     places = {
-        (record.name, i): (i, not claim.peer) for record in records for i, claim in enumerate(record.claims)
-    }  # fmt: skip
+        (record.name, i): (rank, not any(one.peer for one in record.claims))
+        for record in records
+        for rank, (i, claim) in enumerate(
+            sorted(enumerate(record.claims), key=lambda place: place[1].reached is not False)
+        )
+    }
     shown = set(sorted(places, key=lambda place: places[place])[:MAX_CLAIMS])
     rows = [["job", "claim", "beside", "ours", "theirs", "ratio", "limit", ""]]
     for record in records:
@@ -538,7 +545,8 @@ def _not_measured(records: Sequence[Record]) -> list[str]:
 def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int = 1000) -> Iterator[str]:
     """Yield the paragraphs of a section; tables of several records that have equal headings are joined.
 
-    Only the first rows of a table are shown, and of each record the first claims; of 0 rows there is no table.
+    Only the first rows of a table are shown, and of each record the first claims and those that are not reached; of 0
+    rows there is no table.
     """
     commands = [_command_line(record) for record in records]
     yield "\n".join(commands if len(commands) == 1 else (f"- {line}" for line in commands))
@@ -556,7 +564,12 @@ def _section_parts(records: Sequence[Record], most: int = 1000, most_claims: int
             yield "\n".join([*_table(table[: most + 1]), f"\n{cut} more rows in the record."])
         else:
             yield "\n".join(_table(table))
-    claims = [claim for record in records for claim in record.claims[:most_claims]]
+    claims = [
+        claim
+        for record in records
+        for i, claim in enumerate(record.claims)
+        if i < most_claims or claim.reached is False
+    ]
     lines = [f"- {claim.text}{_beside(claim)}: {claim.verdict}." for claim in claims]
     cut = sum(len(record.claims) for record in records) - len(lines)
     if lines:
