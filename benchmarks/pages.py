@@ -33,7 +33,7 @@ from page_data import corpora, made_up, make_pages
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="real corpora, as in defaults.py")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder of corpora")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the runs and pages; existing pages are reused")
     parser.add_argument("--steps", type=int, default=60, help="training steps of each layer")
     parser.add_argument("--task", action="append", help="only this task; may be repeated")

@@ -58,8 +58,7 @@ RUNS = {
     "gpu": Run("On a GPU", "gpu.py", 8),
     "attention": Run("Layers of attention", "attention.py", 5),
     "mamba": Run("Mamba without CUDA", "mamba.py", 5),
-    "words": Run("A word model against a plain PyTorch loop", f"words.py speed {MASC}", 5),
-    "words-quality": Run("A word model against a plain PyTorch loop", f"words.py quality {MASC}", 300),
+    "words": Run("A word model against a plain PyTorch loop", f"words.py {MASC}", 5),
     "recurrent_translation": Run(
         "A recurrent translator", f"recurrent_translation.py --source {CAPTIONS}.en --target {CAPTIONS}.de", 5
     ),
@@ -94,21 +93,15 @@ RUNS = {
     "soak": Run("Killed and resumed", "soak.py --minutes 15", 25),
     # Accuracy
     "names": Run("A character model of first names", f"names.py --names {NAMES} --peer", 10),
-    "orders": Run("Mixtures with n-grams", f"orders.py {MASC} --test DATA/masc-lm/test.txt", 60),
     "minimal_pairs": Run(
         "Minimal pairs",
         "minimal_pairs.py --pairs DATA/blimp/blimp.jsonl.gz --text DATA/masc-lm/train.txt "
         "DATA/war-and-peace/warandpeace.txt",
         90,
     ),
-    "defaults": Run("What the defaults reach", "defaults.py --data DATA --seeds 3", 1500),
     "skewed": Run("Skewed labels", "skewed.py --data DATA", 15),
     "plain_text": Run("Plain language models of words and subwords", "plain_text.py --data DATA", 125),
     "dropout": Run("The dropout of language models", "dropout.py --data DATA", 600),
-    "word_models": Run("Language models of words", "word_models.py --data DATA", 100),
-    "regularization": Run(
-        "A recipe with heavy regularization", f"regularization.py {MASC} --test DATA/masc-lm/test.txt", 40
-    ),
     "learning_rates": Run("A learning rate for each layer", "learning_rates.py --task lm --width 192", 120),
     # What architectures can do
     "architectures": Run("Every architecture on real text", f"architectures.py --names {NAMES}", 60),
