@@ -16,10 +16,10 @@ from ..core.json_object import JsonObject
 from ..evaluation.intervals import Metric, is_significant
 from ..layers import find as find_layer
 from ..layers.outside_code import CODE
+from ..processes.executors import machine_memory
 from ..storage.weights import load_tensors
 from ..tasks import FITTED
 from ..tasks.data_files import fraction_of
-from ..tasks.model_size import machine_memory
 from ..training.hardware import environment
 from ..version import __version__
 from .differences import differences

@@ -23,6 +23,11 @@ SERVER = "from seriatim.processes.executors import apply_until_input_ends; apply
 MAX_PROCESSES = 16
 """More processes do not help where one process reads the input of all, and each needs memory."""
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+CONTROL_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Files with the memory that a container may use, and that it uses (versions 2 and 1)."""
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
@@ -174,6 +179,20 @@ def _quota() -> int:
         return MAX_PROCESSES if time_allowed == "max" else int(time_allowed) // int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return MAX_PROCESSES
+
+
+def machine_memory(*, free: bool = False) -> int:
+    """Return the memory of the machine in bytes, or of the container if that has less; with ``free``, what is unused.
+
+    Where the system does not tell, it is as much as no machine has, and nothing is free.
+    """
+    sizes = []
+    with suppress(OSError, ValueError, AttributeError):
+        sizes.append(os.sysconf("SC_AVPHYS_PAGES" if free else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit, used in CONTROL_GROUPS:
+        with suppress(OSError, ValueError):
+            sizes.append(int(Path(limit).read_text()) - (int(Path(used).read_text()) if free else 0))
+    return min(sizes, default=0 if free else 1 << 60)
 
 
 class _WorkerProcess:

@@ -1,29 +1,16 @@
 """The limits of a server."""
 
-import contextlib
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..decoding.continuous_batch import MEMORY
+from ..processes.executors import machine_memory
 
 MEMORY_FRACTION = 0.25
-CONTROL_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-"""Files with the memory that a container may use, and that it uses."""
 
 
 def _batch_bytes() -> int:
     """Return a quarter of the memory that is free when the server starts, in its container if it is in one."""
-    free = 0
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no such number on other systems
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for limit, used in CONTROL_GROUPS:
-        with contextlib.suppress(OSError, ValueError):  # there is no limit, or none of this kind
-            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
-    return max(MEMORY, int(MEMORY_FRACTION * free))
+    return max(MEMORY, int(MEMORY_FRACTION * machine_memory(free=True)))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """The size of a model, and the memory that it takes in training, estimated before it is allocated."""
 
-import contextlib
-import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,6 +13,7 @@ from ..core.errors import InputError, SizeError, is_out_of_memory
 from ..core.state import state_bytes
 from ..data.vocabulary import Vocabulary
 from ..layers import options_of, split_names
+from ..processes.executors import machine_memory
 from ..storage.weights import TooLargeError, bounded
 from .task import ModelBuilder
 
@@ -134,15 +132,6 @@ def _model_of_shapes(builder: ModelBuilder, vocabulary: Vocabulary) -> nn.Module
 def _bytes_per_value(config: Config) -> int:
     """Return the bytes of a parameter in training, with its gradient and the moments of the optimizer."""
     return BYTES_PER_NUMBER * (2 + MOMENTS[config.training.optimizer])
-
-
-def machine_memory() -> int:
-    """Return the memory of the machine in bytes, or of the container if that has less."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(Path(path).read_text(encoding="ascii")))
-    return min(sizes, default=1 << 60)
 
 
 def _outermost_layers(module: nn.Module) -> Iterator[SequenceLayer]:

@@ -131,6 +131,20 @@ KERNEL_CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 for _name in KERNEL_CACHES:  # both libraries read their variable at the first bfloat16 product on a CPU
     os.environ.setdefault(_name, str(KERNELS))
 
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return glibc; None on other systems, and where the user tunes malloc, which is better than our settings."""
+    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
+    library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None
+    return library if hasattr(library, "gnu_get_libc_version") else None
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system, unless a job keeps it; it takes some milliseconds."""
+    if (library := _glibc()) is not None and not _jobs:
+        library.malloc_trim(0)
+
+
 _jobs: list[object] = []
 """The jobs that are running; they share the settings, which apply to the whole process."""
 
@@ -144,10 +158,8 @@ def freed_memory_kept(*, up_to: int | None = None) -> Iterator[None]:
     Args:
         up_to: size in bytes of the largest block that is kept; None for no limit.
     """
-    # Other systems have no such settings, and those that a user has made are better than ours.
-    tuned = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
-    library = ctypes.CDLL(None) if os.name == "posix" and not tuned else None
-    if library is None or not hasattr(library, "gnu_get_libc_version"):
+    library = _glibc()
+    if library is None:
         yield
         return
 
