@@ -238,7 +238,12 @@ def models(args: argparse.Namespace, limits: Limits) -> None:
             peer, decode = "nn.LSTM", PlainLSTM(10_000, 650, 2).eval().decoder(1)
         found = rates[title] = report(title, compared(model, 1, **{peer: decode}), 1, limits, args, table)
         mine, text = found["compiled step"], f"{title}, one text: at least {least} times as fast"
-        claims.append(record.compared(text, mine, found[peer], peer=peer, unit="tokens/s", least=least, are_rates=True))
+        limit = f"{limits.bandwidth / (4 * numbers_of(model)):,.0f} tokens/s from memory"
+        claims.append(
+            record.compared(
+                text, mine, found[peer], peer=peer, unit="tokens/s", least=least, are_rates=True, limit=limit
+            )
+        )
         if share:
             claims.append(at_the_limit(title, mine, 4 * numbers_of(model), limits, share))
     save("models", claims, rates, table, limits, args)
