@@ -138,7 +138,12 @@ def report(arguments: argparse.Namespace, results: dict[str, list[Result]], text
     record.save(
         f"linear-{arguments.task}",
         claims=claims,
-        settings=vars(arguments) | {key: Path(getattr(arguments, key)).name for key in ("train", "test")},
+        settings={
+            "label": arguments.label,
+            "rounds": arguments.rounds,
+            "train": Path(arguments.train).name,
+            "test": Path(arguments.test).name,
+        },
         figures=figures,
         tables=[table],
         peers=[PEERS[arguments.task]],
