@@ -74,11 +74,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def times_in_turn(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of each function; they run in turn, so that other load affects them equally."""
+def times_in_turn(works: dict[str, Callable[[], object]], repeats: int, pause: float = 0.0) -> dict[str, list[float]]:
+    """Return the seconds of each function; they run in turn, so that other load affects them equally.
+
+    Each begins ``pause`` seconds after the one before, whose threads may still wait for more work and use a processor.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
+            time.sleep(pause)
             times[name].append(seconds(work))
     return times
 

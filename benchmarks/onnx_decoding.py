@@ -29,6 +29,8 @@ from seriatim.models import LanguageModel
 from seriatim.models.exported_forms import language_forms
 
 TOKENS, ASKED, PEER = 200, 1.1, "onnxruntime"
+PAUSE = 0.3
+"""Seconds between two turns: threads of onnxruntime spin for a while after their last step."""
 NEEDED = ("onnx", "onnxscript", PEER)
 SIZES = {
     "lstm": ("lstm", 650, 2, 10_000),
@@ -148,7 +150,7 @@ def measure(model: LanguageModel, rows: int, repeats: int, *, has_peer: bool) ->
         if has_peer:
             works["theirs"] = functools.partial(Exported(model, Path(folder)).generate, rows)
         first = [works[side]() for side in ("ours", "theirs") if side in works]  # also compiles the step
-        times = times_in_turn(works, repeats)
+        times = times_in_turn(works, repeats, PAUSE)
     same = float((first[0] == first[-1]).mean())
     return {side: [rows * TOKENS / one for one in taken] for side, taken in times.items()}, same
 
