@@ -190,7 +190,8 @@ def save(
     if not isinstance(peers, Mapping):
         peers = {one: metadata.version(one) for one in peers if is_installed(one)}
     if not all(isinstance(one, Mapping) for one in settings.values()):
-        settings = {"arguments": {key: _without_folder(value) for key, value in settings.items()}}
+        settings = {"arguments": settings}
+    settings = {name: {key: _without_folder(value) for key, value in one.items()} for name, one in settings.items()}
     expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
     if expected and is_started:  # with the options that were added to it
         added = map(str, map(_without_folder, sys.argv[len(expected.command.split()) :]))
