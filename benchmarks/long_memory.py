@@ -1,7 +1,7 @@
 """Solve the two classic tests of long memory: the adding problem over 600 steps, and copying over 1,000 steps.
 
-    python benchmarks/long_memory.py adding [--layers gru,mgu,lstm] [--seeds 1,2,3] [--steps 6000]
-    python benchmarks/long_memory.py copy [--layers convolution] [--seeds 1,2,3] [--steps 6000]
+    python benchmarks/long_memory.py adding [--layers gru,mgu,lstm] [--seeds 1,2,3] [--steps 6000] [--keep FILE]
+    python benchmarks/long_memory.py copy [--layers convolution] [--seeds 1,2,3] [--steps 6000] [--keep FILE]
 
 Both are those of Bai, Kolter and Koltun 2018 (arXiv:1803.01271), with new inputs at every step. A model is a linear
 embedding, one `seriatim.layer` and a linear output, trained with Adam, until the loss on 2,000 inputs that it has not
@@ -14,8 +14,11 @@ seen is at most a tenth of the goal, or for the given number of steps.
 """
 
 import argparse
+import functools
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import record
@@ -119,6 +122,7 @@ def main() -> None:
     parser.add_argument("--layers", help="separated by commas (default: all that have settings)")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--steps", type=int, default=6000, help="of the optimizer, at most")
+    parser.add_argument("--keep", type=Path, help="a file that keeps what each training found")
     arguments = parser.parse_args()
     task = arguments.task
     known = [layer for name, layer in SETTINGS if name == task]
@@ -126,7 +130,14 @@ def main() -> None:
     if unknown := set(layers) - set(known):
         parser.error(f"no settings for {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    found = {layer: [solve(task, layer, seed, arguments.steps) for seed in seeds] for layer in layers}
+    with tempfile.TemporaryDirectory() as temporary:
+        keep = arguments.keep or Path(temporary) / "kept.json"
+
+        def run(layer: str, seed: int) -> dict[str, Any]:
+            work = functools.partial(solve, task, layer, seed, arguments.steps)
+            return record.remembered(keep, f"{task} {layer}, seed {seed}, {arguments.steps} steps", work)
+
+        found = {layer: [run(layer, seed) for seed in seeds] for layer in layers}
     rows = [["model", "loss", "largest loss", "parameters", "steps", "seconds"]]
     rows += [[f"{name} (published)", f"{loss:.2g}", "", "", "", ""] for name, loss in PUBLISHED[task].items()]
     for layer, runs in found.items():
