@@ -38,27 +38,27 @@ RUNS = {
     "playground": Run("The playground in a browser", "playground.py", 5),
     # Speed and memory beside other libraries
     "unroll": Run("Cells of your own", "unroll.py", 25),
-    "onnx_decoding": Run("Decoding beside onnxruntime", "onnx_decoding.py", 5),
+    "onnx_decoding": Run("Decoding beside onnxruntime", "onnx_decoding.py", 7),
     "decoding-formats": Run("Decoding", "decoding.py --only formats", 10),
-    "decoding-models": Run("Decoding", "decoding.py --only models", 10),
-    "decoding-prompts": Run("Decoding", "decoding.py --only prompts", 5),
+    "decoding-models": Run("Decoding", "decoding.py --only models", 2),
+    "decoding-prompts": Run("Decoding", "decoding.py --only prompts", 3),
     "weights": Run("Rounded weights", "weights.py", 20),
     "large_bag": Run("A bag of words and pairs of many texts", "large_bag.py", 25),
     "linear-classify": Run(
-        "Linear models", "linear.py classify --train DATA/clinc150/train.tsv --test DATA/clinc150/test.tsv", 15
+        "Linear models", "linear.py classify --train DATA/clinc150/train.tsv --test DATA/clinc150/test.tsv", 2
     ),
     "linear-tag": Run(
-        "Linear models", "linear.py tag --train DATA/conll2000/train.txt --test DATA/conll2000/test.txt", 15
+        "Linear models", "linear.py tag --train DATA/conll2000/train.txt --test DATA/conll2000/test.txt", 25
     ),
-    "ngrams": Run("Counting n-grams", "ngrams.py --text DATA/masc-lm/train.txt", 10),
-    "ngram_queries": Run("Scores of n-grams", "ngram_queries.py", 5),
+    "ngrams": Run("Counting n-grams", "ngrams.py --text DATA/masc-lm/train.txt", 2),
+    "ngram_queries": Run("Scores of n-grams", "ngram_queries.py", 2),
     "start_up": Run("The start of a command", "start_up.py", 10),
     "trainings_at_once": Run("Two trainings at once", "trainings_at_once.py", 15),
-    "spread_comparison": Run("Two rows of a comparison at once", "spread_comparison.py", 15),
+    "spread_comparison": Run("Two rows of a comparison at once", "spread_comparison.py", 12),
     "gpu": Run("On a GPU", "gpu.py", 8),
     "attention": Run("Layers of attention", "attention.py", 5),
     "mamba": Run("Mamba without CUDA", "mamba.py", 5),
-    "words": Run("A word model against a plain PyTorch loop", f"words.py {MASC}", 5),
+    "words": Run("A word model against a plain PyTorch loop", f"words.py {MASC}", 1),
     "recurrent_translation": Run(
         "A recurrent translator", f"recurrent_translation.py --source {CAPTIONS}.en --target {CAPTIONS}.de", 5
     ),
@@ -68,19 +68,19 @@ RUNS = {
         "latency.py --labelled DATA/trec6/train.tsv --label coarse --tagged DATA/conll2000/train.txt",
         5,
     ),
-    "speculation": Run("Drafts", "speculation.py --data DATA/masc-lm/train.txt --minutes 4", 15),
-    "encoding": Run("Encoding a text", "encoding.py --mb 20", 5),
+    "speculation": Run("Drafts", "speculation.py --data DATA/masc-lm/train.txt --minutes 4", 5),
+    "encoding": Run("Encoding a text", "encoding.py --mb 20", 3),
     "large_vocabulary": Run("Memory of a large vocabulary", "large_vocabulary.py", 1),
     "large_corpus": Run("Memory for two gigabytes of text", "large_corpus.py", 60),
-    "streaming": Run("A long stream", "streaming.py", 20),
-    "length": Run("The cost of a token as sequences grow", "length.py", 20),
+    "streaming": Run("A long stream", "streaming.py", 6),
+    "length": Run("The cost of a token as sequences grow", "length.py", 10),
     # Serving and pages
-    "serving-throughput": Run("Serving", "serving.py throughput", 28),
+    "serving-throughput": Run("Serving", "serving.py throughput", 10),
     "serving-vanish": Run("Serving", "serving.py vanish", 5),
     "serving-soak": Run("Serving", "serving.py soak --soak 600", 15),
     "serving-classifier": Run("Serving", "serving.py classifier --soak 3600", 62),
     "serving-equality": Run("Serving", "serving.py equality", 5),
-    "serving-prompts": Run("Serving", "serving.py prompts", 5),
+    "serving-prompts": Run("Serving", "serving.py prompts", 1),
     "pages": Run("Pages in a browser", "pages.py", 25),
     # Agreement with other libraries, and with itself
     "arpa_agreement": Run("ARPA files in KenLM", "arpa_agreement.py --data DATA", 5),
