@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.training import hardware as allocator
-from seriatim.training.hardware import KERNEL_CACHES, KERNELS, freed_memory_kept
+from seriatim.training.hardware import KERNEL_CACHES, KERNELS, freed_memory_kept, return_freed_memory
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 COUNT = """
@@ -89,6 +89,21 @@ def test_jobs_in_one_another_or_overlapping_end_together(monkeypatch: pytest.Mon
     assert library.told == ["keep"]
     second.__exit__(None, None, None)
     assert library.told == ["keep", "usual", "trim"]
+
+
+def test_freed_memory_is_returned_unless_a_job_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(os.environ) - set(untuned()):
+        monkeypatch.delenv(name)
+    library = Settings()
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
+    with freed_memory_kept():
+        return_freed_memory()
+        assert library.told == ["keep"]
+    return_freed_memory()
+    assert library.told == ["keep", "usual", "trim", "trim"]
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    return_freed_memory()
+    assert library.told.count("trim") == 2, "a user who tunes malloc knows better"
 
 
 def test_a_library_without_these_settings_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

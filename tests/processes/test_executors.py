@@ -20,6 +20,7 @@ from seriatim.processes.executors import (
     LocalExecutor,
     ProcessEndedError,
     WorkExecutor,
+    machine_memory,
     worker_count,
 )
 
@@ -90,6 +91,20 @@ def test_the_limit_of_a_container_is_respected(tmp_path: Path, limit: str, count
     assert worker_count() == count
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(200))
     assert worker_count() == (MAX_PROCESSES if count == 8 else count)
+
+
+def test_the_memory_of_a_container_counts_where_it_is_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(executors, "CONTROL_GROUPS", ())
+    whole = machine_memory()
+    limit, used = tmp_path / "limit", tmp_path / "used"
+    monkeypatch.setattr(executors, "CONTROL_GROUPS", ((limit, used), (tmp_path / "absent", used)))
+    assert machine_memory() == whole
+    limit.write_text("max\n")
+    used.write_text("300\n")
+    assert machine_memory() == whole
+    limit.write_text("1000\n")
+    assert machine_memory() == 1000
+    assert machine_memory(free=True) == 700
 
 
 def test_few_items_are_read_ahead(executor: WorkExecutor) -> None:

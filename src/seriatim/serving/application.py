@@ -262,7 +262,7 @@ class RequestMetrics:
 # The endpoints.
 
 CLEANING_SECONDS = 10.0
-"""The time after which old sessions are removed, and freed memory is returned, again."""
+"""How often old sessions are removed and freed memory is returned."""
 UNAUTHORIZED = {
     "description": MEANINGS[401],
     "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
@@ -365,7 +365,7 @@ async def _clean_up(service: Service) -> None:
         await asyncio.sleep(CLEANING_SECONDS)
         for model in service.language_models:
             model.sessions.remove_old()
-        # Texts of ever other lengths leave gaps between the blocks in use, which would grow for an hour.
+        # glibc keeps freed memory that lies between blocks in use, and texts of many lengths leave ever more of it.
         await asyncio.to_thread(return_freed_memory)
 
 
