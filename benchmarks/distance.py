@@ -38,6 +38,7 @@ READING = {
     "filters": 50,
     "word_dropout": 0.0,
     "class_weights": "none",
+    "label_smoothing": 0.0,
 }
 """The options of the classifier: it reads no more of a token than its index."""
 
@@ -59,6 +60,7 @@ def config(task: str, layer: str, distance: int, steps: int, out: Path) -> dict[
         },
         "training": {
             **record.TRAINING,
+            "metric": "accuracy",
             "steps": steps,
             "batch_size": 64,
             "learning_rate": 0.003,

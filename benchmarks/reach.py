@@ -47,6 +47,7 @@ def config(layer: str, data: str, steps: int, out: Path) -> dict[str, Any]:
         },
         "training": {
             **record.TRAINING,
+            "metric": "accuracy",
             "steps": steps,
             "batch_size": 64,
             "learning_rate": 0.003,

@@ -96,8 +96,8 @@ RUNS = {
     "minimal_pairs": Run(
         "Minimal pairs",
         "minimal_pairs.py --pairs DATA/blimp/blimp.jsonl.gz --text DATA/masc-lm/train.txt "
-        "DATA/war-and-peace/warandpeace.txt",
-        90,
+        "DATA/war-and-peace/warandpeace.txt --minutes 10",
+        30,
     ),
     "skewed": Run("Skewed labels", "skewed.py --data DATA", 15),
     "plain_text": Run("Plain language models of words and subwords", "plain_text.py --data DATA", 125),
