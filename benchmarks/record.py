@@ -133,7 +133,11 @@ class Record(_Model):
         from seriatim.tasks import TASKS
 
         for one in settings.values():
-            if "defaults" in one and not (isinstance(one["defaults"], str) and str(one.get("task")) in TASKS):
+            if "defaults" not in one:
+                continue
+            model = one.get("model")
+            has_layer = isinstance(model, dict) and isinstance(model.get("layer"), str)
+            if not has_layer or not isinstance(one["defaults"], str) or str(one.get("task")) not in TASKS:
                 raise ValueError("defaults of no task")
         return settings
 
@@ -151,8 +155,8 @@ class Record(_Model):
     @property
     def has_old_defaults(self) -> bool:
         """Return whether a training left a value to a default, and the defaults are others now."""
-        stored = {(one["task"], one["defaults"]) for one in self.settings.values() if "defaults" in one}
-        return any(found != fingerprint(task) for task, found in stored)
+        known = [one for one in self.settings.values() if "defaults" in one]
+        return any(one["defaults"] != fingerprint(one["task"], one["model"]["layer"]) for one in known)
 
 
 # Write a record
@@ -386,7 +390,7 @@ def settled(run: seriatim.Run, stated: Mapping[str, Any], *, but: Collection[str
 
 def plain(run: seriatim.Run) -> dict[str, Any]:
     """Return all settings of a run that leaves some to the defaults, with the fingerprint of these."""
-    return {**_dumped(run), "defaults": fingerprint(run.config.task)}
+    return {**_dumped(run), "defaults": fingerprint(run.config.task, run.config.model.layer)}
 
 
 def _dumped(run: seriatim.Run) -> dict[str, Any]:
@@ -401,17 +405,18 @@ def _chosen(section: Any, given: Mapping[str, Any]) -> dict[str, object]:
 
 
 @functools.cache
-def fingerprint(task: str) -> str:
+def fingerprint(task: str, layer: str) -> str:
     """Return a hash of what decides the defaults of a task: declared values, the rules, and the constants in them."""
     from seriatim import config
-    from seriatim.layers import REGISTRY, find
+    from seriatim.layers import REGISTRY, split_names
     from seriatim.tasks import TASKS
     from seriatim.training.settle import settle_amounts
 
     kind = TASKS[task]
     sections = [config.Tokenizer, config.Model, config.Training, *([kind.options] if kind.options else [])]
     parts: list[object] = [[(key, repr(field.default)) for key, field in one.model_fields.items()] for one in sections]
-    parts += [kind.learning_rate, [(name, find(name).learning_rates.get(task)) for name in sorted(REGISTRY)]]
+    layers = [REGISTRY[name] for name in split_names(layer) if name in REGISTRY]
+    parts += [kind.learning_rate, [one.learning_rates.get(task) for one in layers]]
     rules, seen = [kind.defaults, kind.choose, kind.data_defaults, settle_amounts], set()
     while rules:  # and the functions that they call
         rule = rules.pop()

@@ -27,7 +27,7 @@ LIMITS = {"int8": 0.001, "int4": 0.01}
 HEADINGS = ("run", "weights", "perplexity", "bits per byte", "difference, 95 % interval", "tokens/s", "of float32")
 MODELS: dict[str, dict[str, Any]] = {
     "lstm": {"num_layers": 2, "hidden_size": 512},
-    "transformer": {"num_layers": 4, "hidden_size": 256},
+    "transformer": {"num_layers": 4, "hidden_size": 256, "options": {"window": 512}},
     "mamba": {"num_layers": 4, "hidden_size": 256},
 }
 """What is trained without RUN, with BPE of 4,000 tokens."""
@@ -42,13 +42,13 @@ def trained(data: str, steps: int, folder: str) -> tuple[list[str], dict[str, An
             "data": {"train": data, "unit": "stream"},
             "tokenizer": {"kind": "bpe", "vocabulary_size": 4000},
             "model": {
+                "options": {},
                 **sizes,
                 "layer": layer,
                 "bidirectional": False,
                 "dropout": 0.1,
                 "embedding_size": sizes["hidden_size"],
                 "tie_weights": True,
-                "options": {},
             },
             "training": {
                 **record.TRAINING,
@@ -61,7 +61,7 @@ def trained(data: str, steps: int, folder: str) -> tuple[list[str], dict[str, An
             },
             "out": f"{folder}/{layer}",
         }
-        settings[layer] = record.plain(seriatim.train(stated))
+        settings[layer] = record.settled(seriatim.train(stated), stated)
         paths.append(f"{folder}/{layer}")
         print(f"{layer}: trained", flush=True)
     return paths, settings

@@ -306,7 +306,7 @@ def test_records_with_one_title_share_a_section(record, written) -> None:
 
 
 def test_older_defaults_are_marked(record, written) -> None:
-    now = {"task": "lm", "defaults": record.fingerprint("lm")}
+    now = {"task": "lm", "model": {"layer": "lstm"}, "defaults": record.fingerprint("lm", "lstm")}
     written(settings={"one": now})
     assert not record.read("mine").has_old_defaults
     written(settings={"one": {**now, "defaults": "other"}})
@@ -327,4 +327,4 @@ def test_a_setting_that_is_left_to_a_default_is_refused(record, texts, tmp_path:
     with pytest.raises(SystemExit, match=r"model\.dropout must be stated"):
         record.settled(run, stated)
     assert record.settled(run, stated, but=["model.dropout"])["model"]["dropout"] == 0.3
-    assert record.plain(run)["defaults"] == record.fingerprint("lm")
+    assert record.plain(run)["defaults"] == record.fingerprint("lm", "gru")
