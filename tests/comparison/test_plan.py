@@ -182,16 +182,21 @@ def test_distances_of_tasks_go_to_twice_the_longest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "prompt"), [("* * * *\n____ The 3 cats — see\nit now", "The cats see it"), ("1 2 3", "1 2 3")]
+    ("text", "prompt"),
+    [
+        ("* * * *\n____ The 3 cats — see\nit now", "The cats see it"),
+        ("1 2 3", "1 2 3"),
+        ("anna\nberta", "anna"),
+        ("", ""),
+    ],
 )
 def test_prompts_are_of_words(text: str, prompt: str) -> None:
+    """A list of names, one a line, may have no space in its vocabulary."""
     ids = np.array([1 + ord(letter) for letter in text])
     tokenizer = SimpleNamespace(
-        unknown_id=1, ends_lines=False, decode=lambda ids: "".join(chr(token - 1) for token in ids)
+        unknown_id=1,
+        ends_lines=False,
+        decode=lambda ids: "".join(chr(token - 1) for token in ids),
+        find_unknown=lambda words: sorted({*words} - {*text}),
     )
     assert row.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
-
-
-def test_a_comparison_needs_something_to_measure_on(texts) -> None:
-    with refused("required", "data.valid"):
-        fit_plan(make_plan({"data": {"train": texts["train"]}}, ComparisonSettings(["rnn"])))

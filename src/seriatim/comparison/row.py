@@ -455,8 +455,9 @@ def prompt_of(run: Run, data: Corpus) -> str:
     ids = np.asarray(data.ids[:PROMPT_TOKENS])
     skipped = [END] if run.tokenizer.ends_lines else [END, run.tokenizer.unknown_id]
     words = run.tokenizer.decode([int(token) for token in ids if int(token) not in skipped]).split()
-    with_letters = [word for word in words if any(map(str.isalpha, word))]
-    return " ".join((with_letters or words)[:PROMPT_WORDS])
+    chosen = ([word for word in words if any(map(str.isalpha, word))] or words)[:PROMPT_WORDS]
+    # a list of words, one a line, has no spaces
+    return next(text for text in (" ".join(chosen), *chosen[:1]) if not run.tokenizer.find_unknown(text))
 
 
 def validations(run: Run, keys: Sequence[str]) -> JsonObject:
