@@ -410,8 +410,13 @@ def fingerprint(task: str) -> str:
 
     kind = TASKS[task]
     sections = [config.Tokenizer, config.Model, config.Training, *([kind.options] if kind.options else [])]
-    parts: list[object] = [[(key, repr(field.default)) for key, field in one.model_fields.items()] for one in sections]
-    parts += [kind.learning_rate, [(name, find(name).learning_rates.get(task)) for name in sorted(REGISTRY)]]
+    # a new option that changes nothing, and a new layer without a rate of its own, leave the fingerprint as it was
+    fields = [
+        [(key, repr(field.default)) for key, field in one.model_fields.items() if field.default is not None]
+        for one in sections
+    ]
+    rates = [(name, find(name).learning_rates.get(task)) for name in sorted(REGISTRY)]
+    parts: list[object] = [*fields, kind.learning_rate, [rate for rate in rates if rate[1] is not None]]
     rules, seen = [kind.defaults, kind.choose, kind.data_defaults, settle_amounts], set()
     while rules:  # and the functions that they call
         rule = rules.pop()

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from seriatim.core.errors import InputError
 from seriatim.data.repairs import Repairs
 from seriatim.data.sources import find_sources, standard_input
+from seriatim.data.spellings import BLANKS
 from seriatim.data.tables import Labelled, read_labelled
 
 from ..refusals import refused
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0\r"), max_size=20)
-LABEL = TEXT.filter(lambda label: label.strip() and "\n" not in label)
+LABEL = TEXT.filter(lambda label: label.strip(BLANKS).strip() and "\n" not in label)
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 
 

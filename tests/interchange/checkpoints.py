@@ -91,6 +91,25 @@ CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
     "qwen2": ("Qwen2", {**GATED, "eos_token_id": 2}, lambda: byte_level("x", "y", "<|im_end|>")),
     "qwen3": ("Qwen3", {**GATED, "head_dim": 16, "eos_token_id": 2}, lambda: byte_level("x", "y", "<|im_end|>")),
     "mixtral": ("Mixtral", {**GATED, **IDS, "num_local_experts": 4}, sentence_pieces),
+    "recurrent_gemma": (
+        "RecurrentGemma",
+        {
+            **GATED,
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 1,
+            "lru_width": 40,
+            "attention_window_size": 4,
+            "logits_soft_cap": 2.0,
+            "w_init_variance_scale": 0.1,
+            **IDS,
+        },
+        sentence_pieces,
+    ),
+    "lfm2": (
+        "Lfm2",
+        {**GATED, **IDS, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
+        lambda: byte_level("x", "y", "<|im_end|>"),
+    ),
     "mamba": (
         "Mamba",
         {"hidden_size": 32, "num_hidden_layers": 2, "layer_norm_epsilon": 1e-6, "bos_token_id": 0, "eos_token_id": 0},

@@ -57,10 +57,14 @@ class Sessions:
 
 
 def deviation(given: np.ndarray, expected: Tensor) -> float:
-    """Return the largest difference between two tensors, whose shapes and types must be the same."""
+    """Return the largest difference between two tensors, divided by the largest number where that is above 1.
+
+    Their shapes and types must be the same. A sum over a whole text is rounded by its size.
+    """
     wanted = expected.detach().numpy()
     assert (given.shape, given.dtype) == (wanted.shape, wanted.dtype)
-    return float(np.abs(given.astype(float) - wanted.astype(float)).max(initial=0))
+    scale = np.abs(wanted.astype(float)).max(initial=1.0)
+    return float(np.abs(given.astype(float) - wanted.astype(float)).max(initial=0) / scale)
 
 
 def language_deviation(

@@ -43,6 +43,17 @@ OURS = {
         {"position": "learned", "norm": "layer", "feed_forward": "gelu-tanh", "bias": True, "max_length": 64},
     ),
     "mamba": ("mamba", "char", {"num_layers": 2}, {"state_size": 4}),
+    "lfm2": (
+        "short-convolution,transformer", "byte", {"tie_weights": True},
+        {"qk_norm": True, "num_heads": 2, "num_kv_heads": 1, "kernel_size": 2},
+    ),
+    "recurrent_gemma": (
+        "rg-lru,transformer", "bpe", {"num_layers": 2},
+        {
+            "num_heads": 2, "rotary_size": 4, "window": 5, "bias": True, "qkv_bias": False, "logit_cap": 3.0,
+            "feed_forward": "geglu-tanh",
+        },
+    ),
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; choose from bert, gpt2, llama"),
+        ("gpt2", {"model_type": "falcon"}, "model_type 'falcon' is not known; choose from bert, gpt2, lfm2, llama"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True is not supported"),
         ("gpt2", {"activation_function": "swish"}, "activation_function 'swish' is not supported; use gelu_new"),
         ("gpt2", {"n_embd": 48}, "has the shape"),
@@ -166,6 +166,14 @@ def changed(folder: Path, tmp_path: Path, **fields: object) -> Path:
             "only some layers have a window",
         ),
         ("mamba", {"use_bias": True}, "use_bias True is not supported"),
+        ("lfm2", {"conv_bias": True}, "conv_bias True is not supported"),
+        ("lfm2", {"layer_types": ["conv"]}, "layer_types lists ['conv']; give full_attention or conv for each layer"),
+        ("recurrent_gemma", {"block_types": ["mamba"]}, "block_types lists ['mamba']; give recurrent or attention"),
+        (
+            "recurrent_gemma",
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.4}},
+            "partial_rotary_factor 0.4 rotates 3 features",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(made, tmp_path, capsys, name: str, fields: dict, message: str) -> None:
@@ -372,7 +380,7 @@ def test_every_family_has_a_checkpoint_here() -> None:
     from seriatim.interchange.checkpoint_families import FAMILIES
 
     kinds = {kind.lower() for kind, _, _ in (*CHECKPOINTS.values(), *GAPPED.values())}
-    assert set(FAMILIES) == kinds
+    assert {family.replace("_", "") for family in FAMILIES} == kinds
     assert checkpoints.TEXT
 
 

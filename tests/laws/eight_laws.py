@@ -24,6 +24,8 @@ VARIANTS = {
     "cell-zoneout": ("lstm-peephole", {"zoneout": 0.3, "weight_dropout": 0.5}),
     "window-of-one": ("window", {"context": 1}),
     "convolution-wide": ("convolution", {"kernel_size": 4, "depth": 2}),
+    "rg-lru-wide": ("rg-lru", {"inner_size": 8, "num_heads": 2, "kernel_size": 1, "bias": False}),
+    "short-convolution-with-bias": ("short-convolution", {"kernel_size": 4, "bias": True}),
     "attention-window": ("attention", {"window": 4}),
     "attention-window-of-one": ("attention", {"window": 1}),
     "attention-alibi": ("attention", {"position": "alibi", "num_heads": 3}),
@@ -31,12 +33,27 @@ VARIANTS = {
     "attention-grouped": ("attention", {"num_heads": 6, "num_kv_heads": 2}),
     "attention-bilinear": ("attention", {"score": "bilinear", "num_heads": 6, "num_kv_heads": 3}),
     "attention-additive": ("attention", {"score": "additive", "num_heads": 2, "position": "none"}),
+    "attention-sinks": ("attention", {"sinks": True, "num_heads": 3, "window": 4}),
+    "attention-forgetting": ("attention", {"forget_gate": True, "num_heads": 6, "num_kv_heads": 2, "position": "none"}),
+    "attention-forgetting-window": ("attention", {"forget_gate": True, "sinks": True, "num_heads": 3, "window": 5}),
+    "attention-partly-rotated": ("attention", {"num_heads": 1, "rotary_size": 4}),
+    "latent-attention-window": ("latent-attention", {"window": 4, "num_heads": 3, "query_latent_size": 5}),
     "self-attention-window": ("self-attention", {"window": 5, "scaled": True}),
     "self-attention-rotary": ("self-attention", {"position": "rotary", "window": 5}),
     "self-attention-alibi": ("self-attention", {"position": "alibi"}),
     "self-attention-sinusoidal": ("self-attention", {"position": "sinusoidal"}),
     "peephole-full": ("lstm-peephole", {"peephole": "full", "zoneout": 0.3}),
     "mamba-without-bias": ("mamba", {"bias": False}),
+    "linear-attention-heads": ("linear-attention", {"num_heads": 3, "bias": True}),
+    "retnet-heads": ("retnet", {"num_heads": 2, "expansion": 1, "bias": True}),
+    "mamba2-groups": ("mamba2", {"num_heads": 4, "num_groups": 2, "state_size": 5, "kernel_size": 1, "bias": False}),
+    "gated-deltanet-heads": ("gated-deltanet", {"num_heads": 2, "num_key_heads": 1, "head_size": 4, "expansion": 2}),
+    "kda-negative": ("kda", {"num_heads": 2, "negative_eigenvalues": True}),
+    "deltaproduct-of-three": ("deltaproduct", {"num_heads": 2, "num_products": 3, "negative_eigenvalues": True}),
+    "slstm-heads": ("slstm", {"num_heads": 3, "kernel_size": 1, "bias": False}),
+    "m2rnn-heads": ("m2rnn", {"num_heads": 3, "head_size": 4}),
+    "mlstm-heads": ("mlstm", {"num_heads": 3, "kernel_size": 1, "bias": False}),
+    "rwkv7-heads": ("rwkv7", {"num_heads": 2, "rank": 3, "bias": False}),
     "transformer-sinusoidal": ("transformer", {"position": "sinusoidal", "norm": "layer", "norm_first": False}),
     "transformer-learned": ("transformer", {"position": "learned", "max_length": 80, "bias": True}),
     "transformer-position-norm": ("transformer", {"position": "learned", "position_norm": True, "norm_first": False}),
@@ -88,6 +105,9 @@ def build(name: str) -> SequenceLayer:
     else:
         kind, options = {**VARIANTS, **WHOLE}.get(name, (name, {}))
         made = seriatim.layer(kind, INPUT_SIZE, HIDDEN_SIZE, **options)
+    for parameter in made.parameters():
+        if parameter.dim() > 1 and not parameter.any():  # which would hide what it is multiplied by
+            torch.nn.init.normal_(parameter, std=0.3)
     return made.double().eval()
 
 

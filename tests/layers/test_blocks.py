@@ -1,6 +1,7 @@
 """Blocks, mixtures of experts, mixed stacks, convolutions and windows, and what the registry makes of options."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -71,6 +72,7 @@ def test_feed_forward_networks_are_their_equations(kind: str) -> None:
         "glu": torch.sigmoid,
         "reglu": torch.relu,
         "geglu": F.gelu,
+        "geglu-tanh": partial(F.gelu, approximate="tanh"),
         "swiglu": lambda v: v * torch.sigmoid(v),
         "bilinear": lambda v: v,
     }

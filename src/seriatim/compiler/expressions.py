@@ -15,9 +15,9 @@ Leaves; ``attribute`` tells leaves of one kind apart:
 
 Inner values are the operations of `seriatim.compiler.operators`, and
     ``product``   a row times the `Matrix` in ``attribute``
-    ``sum``, ``amax``  over the features of a row; in a single step perhaps over some dimensions, with a `StridedView`
+    ``sum``, ``amax``  over the features of a row; with a `StridedView` over some dimensions, in single steps and heads
 
-only in a traced step, before `seriatim.compiler.lower`, and in single steps:
+only in a traced step, before `seriatim.compiler.lower`, in single steps and in heads (`seriatim.compiler.heads`):
     ``view``      elements of another value, at the positions that the `StridedView` in ``attribute`` gives
     ``join``      several values, one after another, each stored at the positions of its `StridedView` in ``attribute``
     ``gather``    a row of the table ``attribute``, at the index in its argument
@@ -303,6 +303,32 @@ def merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...
             merged.append((size, stride))
     merged = merged or [(1, 0)]
     return tuple(size for size, _ in merged), tuple(stride for _, stride in merged)
+
+
+def common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return dimensions from which each shape follows by joining neighbours, or None."""
+    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
+    if any(b % a for a, b in itertools.pairwise(cuts)):
+        return None
+    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
+    return tuple(reversed([size for size in sizes if size > 1] or [1]))
+
+
+def refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the distances of a view along dimensions that divide its own."""
+    coarse, distances = map(list, merged(view.sizes, view.strides))
+    strides: list[int] = []
+    rest, distance = coarse.pop(), distances.pop()
+    for size in reversed(sizes):
+        if size == 1:
+            strides.append(0)
+            continue
+        if rest == 1:
+            rest, distance = coarse.pop(), distances.pop()
+        assert rest % size == 0
+        strides.append(distance)
+        rest, distance = rest // size, distance * size
+    return tuple(reversed(strides))
 
 
 # ---- attention of one step to a memory

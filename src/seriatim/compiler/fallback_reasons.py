@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .contractions import rewritten
+
 PACKAGE = Path(__file__).parents[1]
 INTERNAL = (f"{Path(torch.__file__).parent}/", f"{PACKAGE}/compiler/", f"{PACKAGE}/recurrence/")
 """Files in these folders are not the user's code."""
@@ -93,8 +95,9 @@ def _line_of_user(frames: Iterable[tuple[FrameType, int]]) -> Location | None:
 class CallsInStep(TorchFunctionMode):
     """Notes which function of PyTorch the step calls, so that reasons name it rather than its operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
         super().__init__()
+        self.batch = batch
         self.function: str | None = None
         self.location: Location | None = None
         self.arguments: set[int] = set()
@@ -120,7 +123,8 @@ class CallsInStep(TorchFunctionMode):
             problem = f"{self.function} changes the inputs, the state or a parameter in place"
             self.in_place.append(Reason(problem, self.location))
         try:
-            return func(*args, **(kwargs or {}))
+            product = rewritten(func, args, kwargs or {}, self.batch)
+            return func(*args, **(kwargs or {})) if product is None else product
         finally:
             self.function = self.location = None
 

@@ -1,7 +1,7 @@
 """Rewrites a traced step as the body of a loop.
 
 First, every value becomes a row of neighbouring features: a view of them is a slice, and values side by side are joined
-(`as_rows`). A step whose elements move in other ways runs as one step only.
+(`as_rows`). Where elements move in other ways, only a state that holds matrices has a loop (`seriatim.compiler.heads`).
 
 Then products of inputs with constant matrices move out of the loop, where one product computes all steps (`lower`).
 Where a sum contains products of the state, they are added to the result from before the loop. Biases stay inside, where
@@ -38,7 +38,10 @@ from .fallback_reasons import CallSite, Reason, UnsupportedError
 from .operators import PRIMITIVES, NotCompiledError
 from .recorder import Traced
 
-SHAPES = "works on tensors of more than two dimensions; write a product with a matrix as x @ W"
+SHAPES = (
+    "works on tensors of more than two dimensions, which is compiled where the state has some, too; "
+    "write a product with a matrix as x @ W"
+)
 SINGLE_STEPS = {"gather", "count", *STEP_OPERATORS} - {"attend_to_rows", "dropout_mask"}
 """Operations that loops do not compile."""
 INSIDE = ("state", "memory")

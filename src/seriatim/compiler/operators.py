@@ -16,11 +16,30 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn import functional as F
 
-from .expressions import AttentionKind, AttentionOperands, Matrix, Node, Value, as_node, node, number, walk, widened
+from .expressions import (
+    AttentionKind,
+    AttentionOperands,
+    Matrix,
+    Node,
+    StridedView,
+    Value,
+    as_node,
+    common,
+    contiguous,
+    merged,
+    node,
+    number,
+    refined,
+    walk,
+    widened,
+)
 
 Cotangents = tuple[Node | None, ...]
 Slope = Callable[[Node, Node], Node]  # from the value y = f(x) and x to f'(x)
 
+
+EPSILON = 1.1920928955078125e-07
+"""What PyTorch adds in a norm in float32 if it is not told; in other types it is another number."""
 
 # ---- primitives
 
@@ -115,15 +134,22 @@ def evaluate(
 
     Args:
         roots: the expressions.
-        values: the inputs, states and noise ``(rows, width)``, and memories; computed values are added.
+        values: the inputs, states and noise ``(rows, width)``, memories, and whatever else is known; what is computed
+            is added.
         constants: what vectors and matrices refer to.
         like: ``(rows, ...)``; numbers take its type, device and rows.
     """
-    for value in walk(roots):
+    order = walk(roots, lambda value: value in values)
+    inside_products = _inside_products(order, roots)
+    for value in order:
         if value.op == "attend":
             contexts, weights = attend([values[arg] for arg in value.args], value.attribute)
             values[value], values[node("attended", value)] = contexts, weights
-        elif value not in values:
+        elif value in values or value in inside_products:
+            continue
+        elif value.args and value.args[0] in inside_products:
+            values[value] = _product_of_views(value, values, constants, like)
+        else:
             values[value] = _evaluate(value, [values[arg] for arg in value.args], constants, like)
     return [values[root] for root in roots]
 
@@ -142,6 +168,16 @@ def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like
         return args[0][..., value.attribute : value.attribute + value.width]
     if value.op == "cat":
         return torch.cat([arg.expand(like.shape[0], -1) for arg in args], dim=-1)
+    if value.op == "view":
+        return shown(args[0], value.attribute).reshape(*args[0].shape[:-1], value.width)
+    if value.op == "join":
+        return _joined(args, value.attribute, value.width, like)
+    if value.op in ("sum", "amax") and value.attribute:
+        sizes, strides, _ = value.attribute
+        reduced = [i - len(sizes) for i, stride in enumerate(strides) if not stride]
+        elements = args[0].expand(*args[0].shape[:-1], math.prod(sizes)).reshape(*args[0].shape[:-1], *sizes)
+        result = elements.sum(reduced) if value.op == "sum" else elements.amax(reduced)
+        return result.reshape(*args[0].shape[:-1], value.width)
     if value.op == "sum":
         return args[0].sum(-1, keepdim=True)
     if value.op == "amax":
@@ -149,6 +185,79 @@ def _evaluate(value: Node, args: list[Tensor], constants: Sequence[Tensor], like
     if value.op == "product":
         return args[0] @ columns(value.attribute, constants)
     return PRIMITIVES[value.op].compute(*args)
+
+
+def shown(source: Tensor, view: StridedView) -> Tensor:
+    """Return the elements ``(rows, *sizes)`` of rows ``(rows, width)`` that a view shows; differentiable."""
+    # the dimensions that move, the farthest apart first, are usually those of neighbouring features
+    moving = sorted((i for i, stride in enumerate(view.strides) if stride), key=lambda i: -view.strides[i])
+    sizes = [view.sizes[i] for i in moving]
+    if tuple(view.strides[i] for i in moving) != contiguous(sizes):
+        source = source.contiguous()
+        strides = (*source.stride()[:-1], *view.strides)
+        return source.as_strided((*source.shape[:-1], *view.sizes), strides, source.storage_offset() + view.offset)
+    first = source.dim() - 1
+    features = source.narrow(-1, view.offset, math.prod(sizes)).reshape(*source.shape[:-1], *(sizes or (1,)))
+    features = features.permute(*range(first), *(first + moving.index(i) for i in sorted(moving)), *[-1] * (not moving))
+    for i, stride in enumerate(view.strides):
+        if not stride and (moving or i):
+            features = features.unsqueeze(first + i)
+    return features.expand(*source.shape[:-1], *view.sizes)
+
+
+def _joined(args: Sequence[Tensor], views: Sequence[StridedView], width: int, like: Tensor) -> Tensor:
+    """Return values that are stored one after another, each at the positions of its view."""
+    dtype = functools.reduce(torch.promote_types, (arg.dtype for arg in args))  # they differ under autocast
+    result = args[0].new_zeros(like.shape[0], width, dtype=dtype)
+    for arg, view in zip(args, views, strict=True):
+        positions = shown(torch.arange(width), view).reshape(-1)
+        result = result.index_copy(1, positions, arg.to(dtype).expand(like.shape[0], len(positions)))
+    return result
+
+
+def _inside_products(order: Sequence[Node], roots: Sequence[Node]) -> set[Node]:
+    """Return products of elements that are only summed, and their factors' views: one operator computes these sums."""
+    users: dict[Node, list[Node]] = {}
+    for value in order:
+        for arg in value.args:
+            users.setdefault(arg, []).append(value)
+    inside = set()
+    for total in order:
+        value = total.args[0] if total.op == "sum" and total.attribute else total
+        if value.op != "mul" or value in roots or users.get(value) != [total]:
+            continue
+        views = [arg.attribute for arg in value.args if arg.op == "view"]
+        shapes = [merged(view.sizes, view.strides) for view in (*views, total.attribute)]
+        repeats = any(0 in strides for _, strides in shapes[:-1])
+        if repeats and common([sizes for sizes, _ in shapes]) is not None:
+            inside.add(value)
+    for value in order:
+        if value.op == "view" and value not in roots and all(user in inside for user in users.get(value, [])):
+            inside.add(value)
+    return inside
+
+
+def _product_of_views(value: Node, values: Mapping[Node, Tensor], constants: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Return a sum over some dimensions of a product of two values, none of whose elements is stored."""
+    factors = value.args[0].args
+    views = [factor.attribute for factor in factors if factor.op == "view"]
+    sizes = common([merged(view.sizes, view.strides)[0] for view in (*views, value.attribute)])
+    assert sizes is not None, "the dimensions of the factors fit together"
+    letters = "abcdefghij"[: len(sizes)]
+    operands, terms = [], []
+    for factor in factors:
+        view = factor.attribute if factor.op == "view" and factor not in values else StridedView((factor.width,), (1,))
+        source = values[factor] if factor in values else values[factor.args[0]]
+        strides = refined(view, sizes)
+        kept = [i for i, stride in enumerate(strides) if stride]
+        shown_view = StridedView(tuple(sizes[i] for i in kept), tuple(strides[i] for i in kept), view.offset)
+        operands.append(shown(source, shown_view) if kept else source[..., view.offset])
+        terms.append("z" * (source.dim() - 1) + "".join(letters[i] for i in kept))
+    target = refined(value.attribute, sizes)
+    result = "z" * any(term.startswith("z") for term in terms)
+    result += "".join(letter for letter, stride in zip(letters, target, strict=True) if stride)
+    product = torch.einsum(f"{','.join(terms)}->{result}", *operands)
+    return product.reshape(*product.shape[: result.count("z")], value.width)
 
 
 def attend(arguments: Sequence[Tensor], kind: AttentionKind) -> tuple[Tensor, Tensor]:
@@ -230,61 +339,94 @@ def _power(x: Value, exponent: Value) -> Node:
     return node("sqrt", base) if exponent == 0.5 else node("power", base, number(exponent))
 
 
-def total(x: Node) -> Node:
-    """Return the sum over the features of a row."""
-    return node("sum", x, width=1)
+def total(x: Node, size: int | None = None) -> Node:
+    """Return the sum over the features of a row, or over each group of ``size`` neighbouring features."""
+    return _reduced("sum", x, size)
 
 
-def _mean(x: Node) -> Node:
-    return total(x) / x.width
+def _reduced(op: str, x: Node, size: int | None) -> Node:
+    if size in (None, x.width):
+        return node(op, x, width=1)
+    groups = x.width // size
+    return node(op, x, width=groups, attribute=StridedView((groups, size), (1, 0)))
 
 
-def _largest(x: Node) -> Node:
-    return node("amax", x, width=1)
+def spread(value: Node, width: int) -> Node:
+    """Repeat each feature for every member of its group; a single feature stays a single one."""
+    if value.width in (1, width):
+        return value
+    return node("view", value, width=width, attribute=StridedView((value.width, width // value.width), (1, 0)))
 
 
-def _variance(x: Node, dim: Dimensions = None, correction: float | None = None, keepdim: bool = False) -> Node:
-    deviation = x - _mean(x)
-    return total(deviation * deviation) / (x.width - (1 if correction is None else correction))
+def _mean(x: Node, size: int | None = None) -> Node:
+    return total(x, size) / (size or x.width)
 
 
-def _norm(x: Node, ord: float = 2, dim: Dimensions = None, keepdim: bool = False, dtype: object = None) -> Node:  # noqa: A002
+def _largest(x: Node, size: int | None = None) -> Node:
+    return _reduced("amax", x, size)
+
+
+def _variance(
+    x: Node, dim: Dimensions = None, correction: float | None = None, keepdim: bool = False, size: int | None = None
+) -> Node:
+    deviation = x - spread(_mean(x, size), x.width)
+    return total(deviation * deviation, size) / ((size or x.width) - (1 if correction is None else correction))
+
+
+def _norm(
+    x: Node,
+    ord: float = 2,  # noqa: A002
+    dim: Dimensions = None,
+    keepdim: bool = False,
+    dtype: object = None,
+    size: int | None = None,
+) -> Node:
     if ord != 2:
         raise NotCompiledError(f"computes a norm of order {ord}; only order 2 is compiled")
-    square = total(x * x)
+    square = total(x * x, size)
     is_zero = node("eq", square, number(0))  # where the gradient of the root is infinite; PyTorch's norm has 0 there
     return node("where", is_zero, number(0), node("sqrt", node("where", is_zero, number(1), square)))
 
 
 def _layer_norm(
-    x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float
+    x: Node, shape: Sequence[int], gain: Node | None, shift: Node | None, epsilon: float, size: int | None = None
 ) -> tuple[Node, None, None]:
-    deviation, variance = x - _mean(x), _variance(x, correction=0)
-    return _affine(deviation / node("sqrt", variance + epsilon), gain, shift), None, None
+    deviation, variance = x - spread(_mean(x, size), x.width), _variance(x, correction=0, size=size)
+    return _affine(deviation / spread(node("sqrt", variance + epsilon), x.width), gain, shift), None, None
 
 
-def _rms_norm(x: Node, shape: Sequence[int], gain: Node | None, epsilon: float | None) -> tuple[Node, None]:
-    square = total(x * x) / x.width
-    bounded = square + (1.1920928955078125e-07 if epsilon is None else epsilon)
-    return _affine(x / node("sqrt", bounded), gain, None), None
+def _rms_norm(
+    x: Node, shape: Sequence[int], gain: Node | None, epsilon: float | None, size: int | None = None
+) -> tuple[Node, None]:
+    square = total(x * x, size) / (size or x.width)
+    bounded = square + (EPSILON if epsilon is None else epsilon)
+    return _affine(x / spread(node("sqrt", bounded), x.width), gain, None), None
 
 
 def _affine(x: Node, gain: Node | None, shift: Node | None) -> Node:
-    return x * (1 if gain is None else gain) + (0 if shift is None else shift)
+    scaled = x if gain is None else x * _for_every_group(gain, x.width)
+    return scaled if shift is None else scaled + _for_every_group(shift, x.width)
 
 
-def _softmax(x: Node, dim: int, half: bool) -> Node:
-    exponential = node("exp", x - node("detach", _largest(x)))
-    return exponential / total(exponential)
+def _for_every_group(value: Node, width: int) -> Node:
+    """Repeat a row of parameters for each group of features."""
+    if value.width in (1, width):
+        return value
+    return node("view", value, width=width, attribute=StridedView((width // value.width, value.width), (0, 1)))
 
 
-def _log_softmax(x: Node, dim: int, half: bool) -> Node:
-    return x - _log_sum_exp(x)
+def _softmax(x: Node, dim: int, half: bool, size: int | None = None) -> Node:
+    exponential = node("exp", x - spread(node("detach", _largest(x, size)), x.width))
+    return exponential / spread(total(exponential, size), x.width)
 
 
-def _log_sum_exp(x: Node, dim: Dimensions = None, keepdim: bool = False) -> Node:
-    largest = node("detach", _largest(x))
-    return largest + node("log", total(node("exp", x - largest)))
+def _log_softmax(x: Node, dim: int, half: bool, size: int | None = None) -> Node:
+    return x - spread(_log_sum_exp(x, size=size), x.width)
+
+
+def _log_sum_exp(x: Node, dim: Dimensions = None, keepdim: bool = False, size: int | None = None) -> Node:
+    largest = node("detach", _largest(x, size))
+    return largest + node("log", total(node("exp", x - spread(largest, x.width)), size))
 
 
 def gated(content: Node, gate: Node) -> Node:
@@ -301,9 +443,9 @@ def _filled(x: Value, fill: float, **options: object) -> Node:
 
 
 OVER_FEATURES: dict[str, Operator] = {
-    "sum": lambda x, *_, **__: total(x),
-    "mean": lambda x, *_, **__: _mean(x),
-    "amax": lambda x, *_, **__: _largest(x),
+    "sum": lambda x, *_, size=None, **__: total(x, size),
+    "mean": lambda x, *_, size=None, **__: _mean(x, size),
+    "amax": lambda x, *_, size=None, **__: _largest(x, size),
     "var": _variance,
     "linalg_vector_norm": _norm,
     "native_layer_norm": _layer_norm,
@@ -312,7 +454,7 @@ OVER_FEATURES: dict[str, Operator] = {
     "_log_softmax": _log_softmax,
     "logsumexp": _log_sum_exp,
 }
-"""Operators along the features of a row, which must be one dimension."""
+"""Operators along the last dimension; ``size`` is the number of its features where it is one of several."""
 OPERATORS: dict[str, Operator] = {
     **{name: _primitive(name) for name in PRIMITIVES if name != "power"},
     "sgn": _primitive("sign"),

@@ -145,7 +145,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.noise: list[Node] = []
         self.reasons: list[Reason] = []
         self.call_sites: dict[Node, CallSite] = {}
-        self.calls_in_step = CallsInStep()
+        self.calls_in_step = CallsInStep(self.batch)
         self.leaves = (
             node("inputs", width=math.prod(inputs.shape[1:])),
             *(node("state", width=math.prod(leaf.shape[1:]), attribute=i) for i, leaf in enumerate(leaves)),

@@ -7,15 +7,14 @@ Its instructions work on whole rows, so that reading them costs little (`benchma
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..core.step_operators import OPERATORS as STEP_OPERATORS
 from .buffers import Allocator, BufferKind, Slot, slot
-from .expressions import LEAVES, Node, StridedView, contiguous, merged, node, walk
-from .fallback_reasons import UnsupportedError
+from .expressions import LEAVES, Node, StridedView, common, contiguous, merged, node, refined, walk
+from .fallback_reasons import Reason, UnsupportedError
 from .operators import PRIMITIVES
 from .recorder import Traced
 
@@ -26,6 +25,7 @@ OTHER_KINDS = {
     "where": "CHOOSE",
     "sum": "SUM",
     "amax": "AMAX",
+    "contract": "CONTRACT",
     "gather": "GATHER",
     "count": "COUNT_ON",
     "rotate": "ROTATE",
@@ -154,12 +154,18 @@ class _StepPlanner:
             else:
                 targets[value] = target
 
+        # products of elements that are only summed along some dimensions are not stored
+        order = walk([self.traced.outputs, *self.traced.states])
+        uses = Counter([*(arg for value in order for arg in value.args), *(value for value, _ in results)])
+        sums = (value for value in order if value.op == "sum" and value.attribute)
+        self.summed = {value.args[0] for value in sums if value.args[0].op == "mul" and uses[value.args[0]] == 1}
+
         # a product begins a new phase, because its threads wait for all of the rows that it multiplies
-        for value in walk([self.traced.outputs, *self.traced.states]):
+        for value in order:
             self.phases[value] = max((self.phases[arg] for arg in value.args), default=0)
             if value.op in LEAVES:
                 self.slots |= self.leaf(value)
-            elif value.op != "view":
+            elif value.op != "view" and value not in self.summed:
                 self.slots[value] = targets.get(value) or self.allocate(BufferKind.SCRATCH, "now", value.width)
                 self.emit(value, self.phases[value], Operand(self.slots[value]))
         for value, target in copied:
@@ -199,7 +205,10 @@ class _StepPlanner:
                 self.map("detach", to, [arg], arg.width, phase, target=view)
         elif value.op in ("sum", "amax"):
             view = value.attribute or StridedView((value.args[0].width,), (0,))
-            self.map(value.op, to, [value.args[0]], value.args[0].width, phase, target=view)
+            kind, args = value.op, [value.args[0]]
+            if value.args[0] in self.summed:
+                kind, args = "contract", list(value.args[0].args)
+            self.map(kind, to, args, value.args[0].width, phase, target=view)
         elif value.op == "gather":
             table = Operand(slot(BufferKind.VECTOR, "all", 0, value.attribute))
             index = self.operand(value.args[0], SINGLE)
@@ -227,18 +236,18 @@ class _StepPlanner:
         self.add("sinusoids", to, sources, (1, 1, 1, size), phase)
 
     def append_and_attend(self, value: Node, phase: int, to: Operand) -> None:
-        queries, entry, cache, seen, *slopes = value.args
-        shape, entry_shape, _, _, _, scale, window = value.attribute
+        queries, entry, cache, seen, *biases = value.args
+        (heads, size), (entry_heads, _), _, _, _, has_sinks, forgets, scale, window, keys = value.attribute
         number = self.cache(CacheEntries(cache.attribute))
-        keys = (entry_shape[0] + 1) // 2
         sources = [
             self.flat(queries, phase),
             self.flat(entry, phase),
             self.operand(seen, SINGLE),
-            Operand(self.slots[slopes[0]]) if slopes else NOTHING,
+            Operand(self.slots[biases[0]]) if biases else NOTHING,
         ]
-        extra = (number, shape[0], keys, shape[-1], window, int(bool(slopes)))
-        sizes = (keys, entry_shape[0], 1, 1)
+        has_slopes = bool(biases) and biases[0].width > heads * has_sinks
+        extra = (number, heads, keys, size, window, int(has_slopes), int(has_sinks), int(forgets))
+        sizes = (keys, entry_heads, 1, 1)
         self.add("append_and_attend", to, sources, sizes, phase, number=scale, extra=extra, outer=True)
 
     def attend_to_memory(self, value: Node, phase: int, to: Operand) -> None:
@@ -279,9 +288,11 @@ class _StepPlanner:
         """Return where the elements of a value are, for an instruction of some sizes."""
         if value.op == "number":
             return Operand(NUMBERS.shifted(self.numbers.setdefault(value.attribute, len(self.numbers))))
-        if value.op == "view":
-            return Operand(self.slots[value.args[0]].shifted(value.attribute.offset), _refined(value.attribute, sizes))
-        return Operand(self.slots[value]) if value.width == 1 else Operand(self.slots[value], contiguous(sizes))
+        is_view, view = value.op == "view", value.attribute
+        place = self.slots[value.args[0]].shifted(view.offset) if is_view else self.slots[value]
+        if value.width == 1:  # which every element of the others meets
+            return Operand(place)
+        return Operand(place, refined(view, sizes) if is_view else contiguous(sizes))
 
     def flat(self, value: Node, phase: int) -> Operand:
         """Return a value as neighbouring features, copied if they are not."""
@@ -309,20 +320,21 @@ class _StepPlanner:
         if width == 0:
             return
         # all operands must be walked along the same dimensions; views that do not fit together are copied
-        views = [arg.attribute for arg in args if arg.op == "view"] + ([target] if target else [])
-        sizes = _common([merged(view.sizes, view.strides)[0] for view in views] or [(width,)])
+        views = [arg.attribute for arg in args if arg.op == "view" and arg.width > 1] + ([target] if target else [])
+        sizes = common([merged(view.sizes, view.strides)[0] for view in views] or [(width,)])
         if sizes is None or len(sizes) > DIMENSIONS:
             copied = [self.copy(arg, phase) if arg.op == "view" else arg for arg in args]
-            assert copied != args, "a target has too many dimensions"
+            if copied == args:
+                raise UnsupportedError([Reason("it computes with tensors of more than five dimensions")])
             self.map(kind, to, copied, width, phase, target=target)
             return
         sizes = (1,) * (DIMENSIONS - len(sizes)) + sizes
 
-        strides = _refined(target, sizes) if target else contiguous(sizes) if width > 1 else to.strides
+        strides = refined(target, sizes) if target else contiguous(sizes) if width > 1 else to.strides
         to = Operand(to.slot.shifted(target.offset if target else 0), strides)
         operands = [self.operand(arg, sizes) for arg in args]
         # the machine is fast where the first operand moves and the second one stays, not the other way round
-        is_symmetric = kind in ("add", "mul", "maximum", "minimum")
+        is_symmetric = kind in ("add", "mul", "maximum", "minimum", "contract")
         if is_symmetric and (operands[0].strides[-1], operands[1].strides[-1]) == (0, 1):
             operands.reverse()
         is_long = math.prod(sizes) >= LONG
@@ -397,33 +409,7 @@ class _StepPlanner:
             instruction.sources = list(map(renamed, instruction.sources))
 
 
-# ---- dimensions that fit several views
-
-
-def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return dimensions from which each shape follows by joining neighbours, or None."""
-    cuts = sorted({math.prod(shape[i:]) for shape in shapes for i in range(len(shape))})
-    if any(b % a for a, b in itertools.pairwise(cuts)):
-        return None
-    sizes = [cuts[0], *(b // a for a, b in itertools.pairwise(cuts))]
-    return tuple(reversed([size for size in sizes if size > 1] or [1]))
-
-
-def _refined(view: StridedView, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the distances of a view along dimensions that divide its own."""
-    coarse, distances = map(list, merged(view.sizes, view.strides))
-    strides: list[int] = []
-    rest, distance = coarse.pop(), distances.pop()
-    for size in reversed(sizes):
-        if size == 1:
-            strides.append(0)
-            continue
-        if rest == 1:
-            rest, distance = coarse.pop(), distances.pop()
-        assert rest % size == 0
-        strides.append(distance)
-        rest, distance = rest // size, distance * size
-    return tuple(reversed(strides))
+# ---- instructions that threads share
 
 
 def _outermost(

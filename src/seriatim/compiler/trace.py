@@ -16,8 +16,9 @@ from ..core.state import FunctionalStep, State, map_state, state_leaves, with_le
 from ..core.step_operators import step_tracing
 from .expressions import Node, node, operands_of, walk
 from .fallback_reasons import Reason, UnsupportedError, raising_line
+from .heads import HeadStep, lower_heads
 from .lower import as_rows
-from .operators import NotCompiledError, evaluate
+from .operators import EPSILON, NotCompiledError, evaluate
 from .recorder import Recorder, Traced
 
 BATCH_SIZES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
@@ -50,17 +51,24 @@ def trace(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state
 
 def trace_loop(
     step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State, memories: Mapping[int, int]
-) -> Traced:
-    """Record the step of a loop as expressions of rows of features, and verify them.
+) -> tuple[Traced, HeadStep | None]:
+    """Record the step of a loop as expressions of rows of features, or else of heads, and verify them.
 
     ``memories`` are the leaves of the state that the step attends to and does not change, with the size of an entry.
 
     Raises:
         UnsupportedError: the step cannot be expressed; the error holds every reason.
     """
-    traced = as_rows(trace(step, weights, inputs, state), memories)
+    traced, heads = trace(step, weights, inputs, state), None
+    shapes = [tuple(leaf.shape[1:]) for leaf in state_leaves(state)]
+    try:
+        traced = as_rows(traced, memories)
+    except UnsupportedError:
+        if memories or max(map(len, shapes), default=1) == 1 or any(0 in shape for shape in shapes):
+            raise
+        heads = lower_heads(traced, shapes)
     verify(step, traced, weights, state)
-    return traced
+    return traced, heads
 
 
 def _trace_batch(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State, batch: int) -> Traced:
@@ -104,7 +112,9 @@ def verify(step: FunctionalStep, traced: Traced, weights: Sequence[Tensor], stat
     """Raise UnsupportedError if the values or gradients differ."""
     generator = torch.Generator().manual_seed(0)
     is_large = sum(weight.numel() for weight in weights) > LARGE
-    dtype = state_leaves(state)[0].dtype if is_large and state_leaves(state) else torch.float64
+    has_epsilon = any(value.is_number(EPSILON) for value in walk([traced.outputs, *traced.states]))
+    in_own_type = (is_large or has_epsilon) and state_leaves(state)
+    dtype = state_leaves(state)[0].dtype if in_own_type else torch.float64
     tolerance = 1e-7 if dtype == torch.float64 else 1e-3
 
     def random(*shape: int) -> Tensor:

@@ -151,17 +151,19 @@ def _elementwise(values: TracedValues, call: OperatorCall) -> Tree:
 
 
 def _over_features(values: TracedValues, call: OperatorCall) -> Tree:
-    """Record an operator along the last dimension, where all between it and the batch have size 1."""
+    """Record an operator along the last dimension."""
     rows, *others = call.args
-    if values.is_row(rows) and math.prod(rows.shape[1:-1]) != 1:
-        raise NotCompiledError("works along the last of several dimensions")
     if call.name not in ("native_layer_norm", "_fused_rms_norm"):  # which always work along the last dimensions
         index = 1 if call.name == "linalg_vector_norm" else 0
         dim = others[index] if len(others) > index else call.options.get("dim")
         if dim not in (-1, rows.dim() - 1, [-1], [rows.dim() - 1]):
             raise NotCompiledError("works along something other than the features of a row")
     check_type(call.args, call.options)
-    return _applied(call.name, tree_map(values.argument, call.args), tree_map(values.argument, call.options))
+    options = tree_map(values.argument, call.options)
+    if values.is_row(rows) and math.prod(rows.shape[1:-1]) != 1:
+        is_norm = call.name in ("native_layer_norm", "_fused_rms_norm")
+        options["size"] = math.prod(call.args[1]) if is_norm else rows.shape[-1]
+    return _applied(call.name, tree_map(values.argument, call.args), options)
 
 
 def _applied(name: str, args: Tree, options: Tree) -> Tree:
@@ -225,7 +227,7 @@ def _viewed(values: TracedValues, call: OperatorCall) -> Tree:
 
 def _shown(values: TracedValues, operator: OpOverload, args: Tree, options: Tree) -> Tree:
     value = values.argument(args[0])
-    for source in (value, node("detach", value)):  # the second is a copy, in which every shape is possible
+    for source in (value, node("mul", value, number(1))):  # the second is a copy, in which every shape is possible
         layout = values.strided(source, args[0].shape[1:])
         try:
             result = operator(layout, *args[1:], **options)

@@ -16,9 +16,11 @@ they compute the same with PyTorch's operators.
         compiled step replaces this leaf of the state
     dropout_mask(like, shape, p)
         a mask of `seriatim.core.random_masks`, of the type and device of ``like``
-    append_and_attend(queries, entry, cache, seen, slopes, scale, window)
+    append_and_attend(queries, entry, cache, seen, biases, has_sinks, forgets, scale, window, key_heads)
         appends an entry to a `seriatim.core.key_value_cache`, and attends from one query for each head to the newest
-        ``window`` entries (0: all): ``(batch, heads, size)``
+        ``window`` entries (0: all): ``(batch, heads, size)``. The biases are ALiBi's slopes of all heads, if any, and
+        then the sinks of all heads, if any. An attention that forgets has log f in the heads of the cache after those
+        of keys and values
 """
 
 from collections.abc import Callable
@@ -57,7 +59,8 @@ OPERATORS = {
     ),
     "dropout_mask": "(Tensor like, int[] shape, float p) -> Tensor",
     "append_and_attend": (
-        "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? slopes, float scale, int window) -> Tensor"
+        "(Tensor queries, Tensor entry, Tensor cache, Tensor seen, Tensor? biases, bool has_sinks, bool forgets, "
+        "float scale, int window, int key_heads) -> Tensor"
     ),
 }
 """The operators and their signatures."""

@@ -1,4 +1,4 @@
-"""The families of checkpoints, by the ``model_type`` of their `config.json`.
+"""The families of checkpoints, by the ``model_type`` of their `config.json`; see also `hybrid_families`.
 
 GPT-2: A. Radford et al., "Language models are unsupervised multitask learners", 2019.
 BERT: J. Devlin, M.-W. Chang, K. Lee and K. Toutanova, "BERT: pre-training of deep bidirectional transformers", 2019.
@@ -18,8 +18,9 @@ from torch import nn
 from ..config import Config
 from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
-from ..layers import options_of
+from ..layers import options_of, split_names
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
+from .hybrid_families import ATTENTION, Lfm2Family, RecurrentGemmaFamily
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -35,6 +36,8 @@ PLAIN_ATTENTION: JsonObject = {
     "score": "scaled-dot",
     "window": None,
     "num_experts": None,
+    "sinks": False,
+    "forget_gate": False,
 }
 """The options of attention and feed-forward networks without what came after GPT-2."""
 
@@ -261,6 +264,9 @@ class LlamaFamily(Family):
         "bias": False,
         "score": "scaled-dot",
         "causal": True,
+        "rotary_size": None,
+        "sinks": False,
+        "forget_gate": False,
     }
 
     def __init__(self, fields: JsonObject, where: str) -> None:
@@ -327,19 +333,12 @@ class LlamaFamily(Family):
 
     def rotary_base(self) -> float:
         """Return the base of the angles; raise InputError for scaled rotary positions."""
-        base = self.real("rope_theta", 10_000.0)
-        for name in ("rope_scaling", "rope_parameters"):
-            parameters = self.fields.get(name) or {}
-            if not isinstance(parameters, dict):
-                raise RangeError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
-            kind = parameters.get("rope_type", parameters.get("type", "default"))
-            fraction = parameters.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))
-            if kind != "default" or fraction != 1.0:
-                what = f"rope_type {shown(kind)}" if kind != "default" else f"partial_rotary_factor {shown(fraction)}"
-                raise NotSupportedError(
-                    f"{self.where}: {what} is not supported; use a checkpoint of plain rotary positions"
-                )
-            base = self.real("rope_theta", base, parameters)
+        base, fraction = self.rotary(10_000.0)
+        if fraction != 1.0:
+            raise NotSupportedError(
+                f"{self.where}: partial_rotary_factor {shown(fraction)} is not supported; use a checkpoint of plain "
+                "rotary positions"
+            )
         return base
 
     def window(self) -> int | None:
@@ -452,12 +451,19 @@ class MambaFamily(Family):
 
 
 LAYERS: dict[str, dict[str, type[Family]]] = {
-    "lm": {"transformer": LlamaFamily, "mamba": MambaFamily},
+    "lm": {
+        "transformer": LlamaFamily,
+        "mamba": MambaFamily,
+        "rg-lru": RecurrentGemmaFamily,
+        "short-convolution": Lfm2Family,
+    },
     "mlm": {"transformer": BertFamily},
 }
 """The layers that checkpoints can hold, by task."""
 FAMILIES: dict[str, type[Family]] = {
-    name: family for family in (BertFamily, GPT2Family, LlamaFamily, MambaFamily) for name in family.model_types
+    name: family
+    for family in (BertFamily, GPT2Family, LlamaFamily, MambaFamily, RecurrentGemmaFamily, Lfm2Family)
+    for name in family.model_types
 }
 
 
@@ -474,9 +480,12 @@ def family_of(fields: JsonObject, where: str) -> Family:
 def family_for(config: Config, built: nn.Module, where: str) -> JsonObject:
     """Return the fields of a checkpoint for a language model here; raise InputError if no family can hold it."""
     model, layers = config.model, LAYERS.get(config.task, {})
-    if model.layer not in layers:
+    names = split_names(model.layer)
+    kinds = sorted({*names} - {ATTENTION}) or [ATTENTION]
+    family = layers.get(kinds[0])
+    if family is None or len(kinds) > 1 or (len(names) > 1 and not family.mixes):
         raise NotSupportedError(f"{where}: layer {model.layer} is in no checkpoint; choose from {', '.join(layers)}")
-    if model.output_bias != layers[model.layer].has_output_bias:
+    if model.output_bias != family.has_output_bias:
         has, expected = ("has a bias", "no") if model.output_bias else ("has no bias", "every")
         raise NotSupportedError(
             f"{where}: the output layer {has}, which {expected} checkpoint has; "
@@ -489,12 +498,13 @@ def family_for(config: Config, built: nn.Module, where: str) -> JsonObject:
         )
 
     # Options that nobody set have their defaults, or were chosen from sizes when the model was built.
-    declared = options_of(model.layer, model.options)
+    declared = {key: option for name in names for key, option in options_of(name, model.options).items()}
     options: JsonObject = {name: option.default for name, option in declared.items()} | model.options
     options |= chosen_sizes(built)
     if options.get("qkv_bias") is None:
         options["qkv_bias"] = options.get("bias")
-    family = layers[model.layer]
+    if options.get("logit_cap") is not None and "logit_cap" not in family.options:
+        raise NotSupportedError(f"{where}: no checkpoint of layer {model.layer} has a logit_cap; leave it out")
     if family is LlamaFamily and options.get("position") == "learned":
         family = GPT2Family
     return family.fields_for(ModelFacts(model, options, where))
@@ -504,9 +514,11 @@ def chosen_sizes(built: nn.Module) -> JsonObject:
     """Return the options whose default is chosen from other sizes, as a model has them."""
     sizes: JsonObject = {}
     for module in built.modules():
-        if all(isinstance(getattr(module, name, None), int) for name in ("num_heads", "cache_heads", "cache_size")):
-            heads: dict[str, int] = vars(module)
-            sizes |= {"num_heads": heads["num_heads"], "num_kv_heads": heads["cache_heads"] // 2}
-            sizes["head_size"] = heads["cache_size"]
+        found = {name: value for name, value in vars(module).items() if type(value) is int}
+        if {"num_heads", "num_kv_heads", "cache_size"} <= found.keys():
+            sizes |= {"num_heads": found["num_heads"], "num_kv_heads": found["num_kv_heads"]}
+            sizes["head_size"] = found["cache_size"]
+        elif {"num_heads", "inner_size"} <= found.keys():
+            sizes["gate_heads"] = found["num_heads"]
     widths = [len(value) for name, value in built.named_parameters() if name.endswith("up_proj.weight")]
     return sizes | ({"feed_forward_size": widths[0]} if widths else {})

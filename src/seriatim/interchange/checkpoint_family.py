@@ -11,11 +11,14 @@ from ..config import Model
 from ..core.errors import NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
 
-Kind = Literal["same", "transposed", "joined", "kernel", "table", "outputs", "positions"]
+Kind = Literal[
+    "same", "transposed", "joined", "kernel", "table", "scaled table", "outputs", "positions", "less one"
+]  # fmt: skip
 """``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
 channel, (channels, 1, size) there and (size, channels) here. ``table``: a row for each token that is read, in the order
-of `TokenRows`. ``outputs``: a row or a number for each token that is predicted. ``positions``: a row for each position,
-to which the first row of a second tensor is added, as each text has one segment."""
+of `TokenRows`. ``scaled table``: the same in a library that multiplies rows by the root of their width. ``outputs``: a
+row or a number for each token that is predicted. ``positions``: a row for each position, to which the first row of a
+second tensor is added, as each text has one segment. ``less one``: a gain, of which 1 is subtracted there."""
 
 
 class TokenRows(NamedTuple):
@@ -47,12 +50,22 @@ class TokenRows(NamedTuple):
         return theirs
 
 
+def root_of_width(table: Tensor) -> float:
+    """Return the root of the width of a table, in bfloat16 as in the code of Gemma."""
+    return float(torch.tensor(table.shape[1] ** 0.5, dtype=torch.bfloat16))
+
+
 Convert = Callable[[Tensor, TokenRows], Tensor]
 FORMS: dict[Kind, tuple[Convert, Convert]] = {
     "same": (lambda theirs, tokens: theirs, lambda ours, tokens: ours),
     "transposed": (lambda theirs, tokens: theirs.t(), lambda ours, tokens: ours.t()),
     "kernel": (lambda theirs, tokens: theirs.squeeze(1).t(), lambda ours, tokens: ours.t().unsqueeze(1)),
     "table": (lambda theirs, tokens: tokens.with_mask(theirs), lambda ours, tokens: tokens.without_mask(ours)),
+    "scaled table": (
+        lambda theirs, tokens: tokens.with_mask(theirs) * root_of_width(theirs),
+        lambda ours, tokens: tokens.without_mask(ours) / root_of_width(ours),
+    ),
+    "less one": (lambda theirs, tokens: theirs + 1, lambda ours, tokens: ours - 1),
     "outputs": (lambda theirs, tokens: tokens.exchanged(theirs), lambda ours, tokens: tokens.exchanged(ours)),
 }
 """How a single tensor becomes a parameter here, and how a parameter becomes one there."""
@@ -150,6 +163,8 @@ class Family:
     """The other options of every model of the family."""
     demanded: ClassVar[JsonObject] = {}
     """Options that may have no other value here, besides the fixed ones, as no checkpoint could say so."""
+    mixes: ClassVar[bool] = False
+    """Whether the layers of a checkpoint may differ."""
     has_own_heads: ClassVar[bool] = True
     """Whether a checkpoint can say how wide heads are, and that keys have fewer heads than queries."""
     prefix: ClassVar[str]
@@ -280,6 +295,27 @@ class Family:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise RangeError(f"{self.where}: {name} must be a positive number, got {shown(value)}; check the file")
         return float(value)
+
+    def rotary(self, base: float, *, fraction: float = 1.0) -> tuple[float, float]:
+        """Return the base of the angles of rotary positions, and which part of a head is rotated.
+
+        Both are given as the other library takes them where they are missing. InputError: positions are scaled.
+        """
+        base = self.real("rope_theta", base)
+        fraction = self.real("partial_rotary_factor", fraction)
+        for name in ("rope_scaling", "rope_parameters"):
+            parameters = self.fields.get(name) or {}
+            if not isinstance(parameters, dict):
+                raise RangeError(f"{self.where}: {name} must be an object, got {shown(parameters)}; check the file")
+            kind = parameters.get("rope_type", parameters.get("type", "default"))
+            if kind != "default":
+                raise NotSupportedError(
+                    f"{self.where}: rope_type {shown(kind)} is not supported; "
+                    "use a checkpoint of plain rotary positions"
+                )
+            base = self.real("rope_theta", base, parameters)
+            fraction = self.real("partial_rotary_factor", fraction, parameters)
+        return base, fraction
 
     @property
     def is_tied(self) -> bool:

@@ -268,7 +268,7 @@ def import_checkpoint(source: str, out: str | None, *, overwrite: bool = False) 
     tensors = CheckpointTensors(source_folder)
     check_tied(family, tensors)
     settings, rules = family.model(), with_names(family, family.rules(), tensors)
-    table = next(rule.theirs[0] for rule in rules if rule.kind == "table")
+    table = next(rule.theirs[0] for rule in rules if rule.ours == "embedding.weight")
     family.check_names(tensors.names(), str(source_folder))
     check_names(family, rules, tensors)
     if len(shape := tensors.shape(table)) != 2:

@@ -12,6 +12,10 @@ not causal.
 x inputs · W^Q, W^K, W^V of all heads, stacked ``qkv_proj`` · W^O ``o_proj`` · H ``num_heads``. Simplified: there is no
 dropout on the attention weights.
 
+With ``forget_gate``, every head has a gate f = σ(W_f x + b_f), which needs no positions beside it; W_f, b_f
+``forget_proj``. With ``sinks``, each head may attend to nothing. `seriatim.layers.attention_base` has the equations of
+both. The cache holds log f beside keys and values.
+
 With ``qk_norm``, queries and keys of each head are normalized before they are rotated (A. Henry et al., "Query-key
 normalization for transformers", Findings of EMNLP 2020; here RMSNorm with a gain that all heads share).
 """
@@ -22,6 +26,7 @@ from typing import Annotated, ClassVar, cast
 import torch
 from annotated_types import Interval
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..core.errors import RangeError
 from ..core.key_value_cache import KeyValueCache
@@ -31,6 +36,7 @@ from .pointwise import EPSILON, Epsilon
 from .positions import BASE, Position, positions
 from .scoring import Score, scoring
 
+RotaryBase = Annotated[float, Interval(ge=1, le=1e12)]
 HEAD_SIZE = 32
 """The least width of a head where the number of heads is not given."""
 
@@ -56,6 +62,9 @@ class Attention(AttentionBase):
         qk_norm: normalize the queries and keys of each head.
         norm_epsilon: is added to the mean square of what is normalized.
         rotary_base: the base of the angles of rotary positions.
+        rotary_size: the first features of a head, which rotary positions rotate; None for all.
+        sinks: whether each head has a learned logit that joins its softmax without a value.
+        forget_gate: whether a gate of each head, computed from the input, forgets the inputs before it.
     """
 
     keeps = "keys and values of all inputs, or of a window"
@@ -79,24 +88,39 @@ class Attention(AttentionBase):
         qkv_bias: bool | None = None,
         qk_norm: bool = False,
         norm_epsilon: Epsilon = EPSILON,
-        rotary_base: Annotated[float, Interval(ge=1, le=1e12)] = BASE,
+        rotary_base: RotaryBase = BASE,
+        rotary_size: Size | None = None,
+        sinks: bool = False,
+        forget_gate: bool = False,
     ) -> None:
         # heads need not divide the width where both their number and their size are given
         count = num_heads if num_heads and head_size else heads(hidden_size, num_heads)
         size = head_size or hidden_size // count
         check_sizes(head_size=size)
         super().__init__(
-            causal=causal, window=window, position=position, num_heads=count, head_size=size, rotary_base=rotary_base
+            causal=causal,
+            window=window,
+            position=position,
+            num_heads=count,
+            head_size=size,
+            rotary_base=rotary_base,
+            rotary_size=rotary_size,
+            sinks=sinks,
+            forget_gate=forget_gate,
         )
         self.input_size, self.output_size, self.num_heads = input_size, hidden_size, count
-        num_kv_heads = count if num_kv_heads is None else num_kv_heads
-        _check_divides("num_kv_heads", num_kv_heads, "num_heads", count)
-        self.cache_heads, self.cache_size = 2 * num_kv_heads, size
+        self.num_kv_heads = count if num_kv_heads is None else num_kv_heads
+        check_divides("num_kv_heads", self.num_kv_heads, "num_heads", count)
+        gate_heads = -(-count // size) if forget_gate else 0  # of the cache, which hold log f of all heads
+        self.cache_heads, self.cache_size = 2 * self.num_kv_heads + gate_heads, size
 
         # one matrix for queries, keys and values, because one large product is faster than three
         self.qkv_proj = nn.Linear(
-            input_size, (count + self.cache_heads) * size, bias=bias if qkv_bias is None else qkv_bias
+            input_size, (count + 2 * self.num_kv_heads) * size, bias=bias if qkv_bias is None else qkv_bias
         )
+        self.forget_proj = nn.Linear(input_size, count) if forget_gate else None
+        if self.forget_proj is not None:
+            nn.init.zeros_(self.forget_proj.bias)
         self.o_proj = nn.Linear(count * size, hidden_size, bias=bias)
         self.norm_epsilon = norm_epsilon
         self.q_norm, self.k_norm = (nn.Parameter(torch.ones(size)) if qk_norm else None for _ in range(2))
@@ -104,40 +128,58 @@ class Attention(AttentionBase):
 
     def project(self, inputs: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values; queries and keys are rotated by their position."""
-        qkv = self.qkv_proj(inputs).unflatten(2, (-1, self.cache_size)).transpose(1, 2)  # (B, H + cache heads, T, D)
+        qkv = self.qkv_proj(inputs).unflatten(2, (-1, self.cache_size)).transpose(1, 2)  # (B, H + 2 kv heads, T, D)
         if self.q_norm is not None and self.k_norm is not None:
             qkv = self.normalized(qkv, self.q_norm, self.k_norm)
         if self.rotary is not None:
-            qkv = self.rotary(qkv, positions(count, inputs.shape[1]), self.num_heads + self.cache_heads // 2)
-        queries, keys, values = qkv.split([self.num_heads, self.cache_heads // 2, self.cache_heads // 2], dim=1)
-        return queries, keys, values, qkv[:, self.num_heads :]
+            qkv = self.rotary(qkv, positions(count, inputs.shape[1]), self.num_heads + self.num_kv_heads)
+        queries, keys, values = self.parts(qkv)
+        entries = qkv[:, self.num_heads :]
+        if self.forget_proj is not None:
+            logs = F.logsigmoid(self.forget_proj(inputs))  # (B, T, H)
+            free = (self.cache_heads - 2 * self.num_kv_heads) * self.cache_size - self.num_heads
+            zeros = torch.zeros_like(logs[..., :1]).expand(-1, -1, free)
+            logs = torch.unflatten(torch.cat([logs, zeros], dim=2), 2, (-1, self.cache_size))  # (B, T, gate heads, D)
+            entries = torch.cat([entries, logs.transpose(1, 2)], dim=1)
+        return queries, keys, values, entries
+
+    def parts(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Return the queries, keys and values among heads ``(B, H + 2 · kv heads, T, D)``."""
+        return torch.split(qkv, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
 
     def normalized(self, qkv: Tensor, q_norm: Tensor, k_norm: Tensor) -> Tensor:
-        """Normalize the queries and keys among heads ``(B, H + cache heads, T, D)``."""
-        queries, keys, values = torch.split(qkv, [self.num_heads, self.cache_heads // 2, self.cache_heads // 2], dim=1)
+        """Normalize the queries and keys among heads ``(B, H + 2 · kv heads, T, D)``."""
+        queries, keys, values = self.parts(qkv)
         both = ((queries, q_norm), (keys, k_norm))
         scaled = [x * torch.rsqrt(x.square().mean(3, keepdim=True) + self.norm_epsilon) * gain for x, gain in both]
         return torch.cat([*scaled, values], dim=1)
 
+    def log_forget_gates(self, entries: Tensor) -> Tensor | None:
+        """Return log f ``(B, H, S)`` of entries; see `AttentionBase.log_forget_gates`."""
+        if self.forget_proj is None:
+            return None
+        logs = entries[:, 2 * self.num_kv_heads :].transpose(2, 3)  # (B, gate heads, D, S)
+        return logs.flatten(1, 2)[:, : self.num_heads]
+
     def keys_values(self, entries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the two halves of the heads."""
-        keys, values = entries.chunk(2, dim=1)
-        return keys, values
+        """Return the heads of keys and of values, before those of forget gates."""
+        return entries[:, : self.num_kv_heads], entries[:, self.num_kv_heads : 2 * self.num_kv_heads]
 
     def merge(self, attended: Tensor) -> Tensor:
         """Concatenate the heads and apply W^O."""
         return cast(Tensor, self.o_proj(attended.transpose(1, 2).flatten(2)))
 
 
-def heads(hidden_size: int, num_heads: int | None) -> int:
-    """Return the number of heads that share a width, by default the largest that leaves each `HEAD_SIZE` features."""
+def heads(hidden_size: int, num_heads: int | None, *, least: int = HEAD_SIZE) -> int:
+    """Return the number of heads that share a width, by default the largest that leaves each ``least`` features."""
     if num_heads is None:
-        return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= HEAD_SIZE)
-    _check_divides("num_heads", num_heads, "the width", hidden_size)
+        return max(n for n in _divisors(hidden_size) if n == 1 or hidden_size // n >= least)
+    check_divides("num_heads", num_heads, "the width", hidden_size)
     return num_heads
 
 
-def _check_divides(option: str, value: int, dividend: str, number: int) -> None:
+def check_divides(option: str, value: int, dividend: str, number: int) -> None:
+    """Raise InputError where an option does not divide a number."""
     if value < 1 or number % value:
         raise RangeError(
             f"model.options.{option}: {dividend}, {number}, cannot be divided by {value}; choose {_divisors(number)}"

@@ -17,7 +17,14 @@ from .option_types import OneOf, Size, check_sizes
 from .pointwise import activation_named
 
 PLAIN = ("relu", "gelu", "gelu-tanh", "silu")
-GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu", "bilinear": "identity"}
+GATED = {
+    "glu": "sigmoid",
+    "reglu": "relu",
+    "geglu": "gelu",
+    "geglu-tanh": "gelu-tanh",
+    "swiglu": "silu",
+    "bilinear": "identity",
+}
 KINDS = ["none", *PLAIN, *GATED]
 MULTIPLE = 8
 """Widths are rounded up to a multiple of this number, for which matrix products are faster."""

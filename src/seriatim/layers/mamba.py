@@ -20,15 +20,15 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..core.state import State
 from .option_types import Size, StepSize, check_sizes, check_step_sizes
 from .path_lengths import direct_paths, joined_paths
-from .scan import Context, at_least_float32
-from .selective_scan import selective_scan, selective_step
-from .unpadded_layer import UnpaddedLayer, remember
+from .scan import at_least_float32
+from .selective_scan import init_step_bias, selective_scan, selective_step
+from .short_convolution import init_convolution, short_convolution, short_convolution_step
+from .unpadded_layer import UnpaddedLayer
 
 
 class MambaState(NamedTuple):
@@ -92,16 +92,12 @@ class Mamba(UnpaddedLayer):
 
     def reset_parameters(self) -> None:
         """Initialise A = −1 … −N for every channel, D = 1, and b_Δ so that Δ is log-uniform in [dt_min, dt_max]."""
-        bound = self.kernel_size**-0.5
-        nn.init.uniform_(self.conv_weight, -bound, bound)
-        if self.conv_bias is not None:
-            nn.init.uniform_(self.conv_bias, -bound, bound)
+        init_convolution(self.conv_weight, self.conv_bias)
         nn.init.uniform_(self.dt_proj.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
         nn.init.ones_(self.D)
         with torch.no_grad():
             self.A_log.copy_(torch.arange(1, self.state_size + 1).log())
-            delta = torch.empty(self.inner).uniform_(math.log(self.dt_min), math.log(self.dt_max)).exp()
-            self.dt_proj.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # the inverse of softplus
+        init_step_bias(self.dt_proj.bias, self.dt_min, self.dt_max)
 
     def initial_state(self, batch_size: int) -> MambaState:
         """Return zeros; see `MambaState`."""
@@ -120,8 +116,8 @@ class Mamba(UnpaddedLayer):
         # One product for x and one for z: the halves of a single product would not be contiguous.
         inputs = inputs.transpose(0, 1).contiguous()  # (T, B, D_in)
         x, z = (F.linear(inputs, weight) for weight in self.in_proj.weight.chunk(2))  # (T, B, inner) each
-        extended, recent = remember(x, recent.transpose(0, 1), time_dim=0)  # (K − 1 + T, B, inner)
-        x = F.silu(_DepthwiseConvolution.apply(extended, self.conv_weight, self.conv_bias))  # type: ignore[no-untyped-call]
+        x, recent = short_convolution(x, recent.transpose(0, 1), self.conv_weight, self.conv_bias, time_dim=0)
+        x = F.silu(x)
 
         # the scan takes (B, T, ...), but copies nothing where such a view is stored with time first
         delta, b, c = (tensor.transpose(0, 1) for tensor in self.selected(x))  # (B, T, inner), (B, T, N), (B, T, N)
@@ -134,9 +130,8 @@ class Mamba(UnpaddedLayer):
         self.check_step(inputs, state)
         recent, memory = cast(MambaState, state)
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
-        extended, recent = remember(x.unsqueeze(1), recent)
-        convolved = (extended * self.conv_weight).sum(1)
-        x = F.silu(convolved if self.conv_bias is None else convolved + self.conv_bias)
+        x, recent = short_convolution_step(x, recent, self.conv_weight, self.conv_bias)
+        x = F.silu(x)
         delta, b, c = self.selected(x)
         y, memory = selective_step(x, delta, self.a(), b, c, self.D, memory)
         return self.out_proj(y * F.silu(z)), MambaState(recent, memory)
@@ -149,28 +144,3 @@ class Mamba(UnpaddedLayer):
     def a(self) -> Tensor:
         """Return A ``(inner, state_size)``, which is negative."""
         return -torch.exp(at_least_float32(self.A_log))
-
-
-class _DepthwiseConvolution(torch.autograd.Function):
-    """Σ_k w_k ⊙ x_{t+k} + b over ``(K − 1 + time, batch, channels)``, with weights ``(K, channels)``."""
-
-    @staticmethod
-    def forward(ctx: Context, extended: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(extended, weight)
-        ctx.has_bias = bias is not None
-        time = extended.shape[0] - weight.shape[0] + 1
-        outputs = extended[:time] * weight[0] if bias is None else torch.addcmul(bias, extended[:time], weight[0])
-        for k in range(1, weight.shape[0]):
-            outputs.addcmul_(extended[k : k + time], weight[k])
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        extended, weight = ctx.saved_tensors
-        time = gradient.shape[0]
-        d_extended, d_weight, product = torch.zeros_like(extended), torch.empty_like(weight), torch.empty_like(gradient)
-        for k in range(weight.shape[0]):
-            d_extended[k : k + time].addcmul_(gradient, weight[k])
-            torch.sum(torch.mul(gradient, extended[k : k + time], out=product), (0, 1), out=d_weight[k])
-        return d_extended, d_weight, gradient.sum((0, 1)) if ctx.has_bias else None

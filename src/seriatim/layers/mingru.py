@@ -12,6 +12,8 @@ recurrence is linear in the state and can be trained by a scan (`seriatim.layers
 Simplified: the paper also has a form that keeps h positive, for a scan with logarithms; here h may be negative.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -30,17 +32,19 @@ class MinGRU(UnpaddedLayer):
     parallel = True
     keeps = "one vector"
     paper = "Feng et al. 2024"
-    gate_names = ("update (takes)",)
+    gate_names: ClassVar[tuple[str, ...]] = ("update (takes)",)
+    maps: ClassVar[int] = 2
+    """The number of maps of the input, the last of which gives the candidate."""
 
     def __init__(self, input_size: int, hidden_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size
-        self.w = nn.Linear(input_size, 2 * hidden_size, bias=bias)
+        self.w = nn.Linear(input_size, self.maps * hidden_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise weights Glorot-uniformly, map by map, and biases to zero."""
-        for weight in self.w.weight.data.chunk(2):
+        for weight in self.w.weight.data.chunk(self.maps):
             nn.init.xavier_uniform_(weight)
         if self.w.bias is not None:
             nn.init.zeros_(self.w.bias)
@@ -52,19 +56,24 @@ class MinGRU(UnpaddedLayer):
     def forward_unpadded(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Run over a batch without padding; see `UnpaddedLayer`."""
         assert isinstance(state, Tensor)
-        z, candidate = self.gates(inputs, state)
-        outputs = linear_scan(1 - z, z * candidate, state)
+        outputs = linear_scan(*self.terms(inputs, state), state)
         return outputs, outputs[:, -1].clone()  # a view would keep all outputs in memory
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Compute the equations once."""
         self.check_step(inputs, state)
         assert isinstance(state, Tensor)
-        z, candidate = self.gates(inputs, state)
-        hidden = (1 - z) * state + z * candidate
+        kept, added = self.terms(inputs, state)
+        hidden = kept * state + added
         return hidden, hidden
 
-    def gates(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gate z and the candidate h̃ in the state's type, which autocast does not change."""
-        z, candidate = self.w(inputs).to(state.dtype).chunk(2, dim=-1)
-        return torch.sigmoid(z), candidate
+    def terms(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 − z, by which the state is multiplied, and z ⊙ h̃, which is added to it."""
+        z, candidate = self.mapped(inputs, state)
+        z = torch.sigmoid(z)
+        return 1 - z, z * candidate
+
+    def mapped(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        """Return the maps of the inputs in the state's type, which autocast does not change."""
+        maps: Tensor = self.w(inputs).to(state.dtype)
+        return maps.chunk(self.maps, dim=-1)

@@ -1,4 +1,4 @@
-"""Functions of each position alone: activations, norms, dropout, and the layer that applies a module to each position.
+"""Functions of each position alone: activations, norms, dropout, products of heads, and the layer of a module.
 
 Layer norm: J. L. Ba, J. R. Kiros and G. E. Hinton, "Layer normalization", 2016. RMS norm: B. Zhang and R. Sennrich,
 "Root mean square layer normalization", NeurIPS 2019. Variational dropout: Y. Gal and Z. Ghahramani, "A theoretically
@@ -19,6 +19,7 @@ from ..core.errors import require_known
 from ..core.lengths import valid_mask
 from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
+from ..core.step_operators import tracing_step
 from .option_types import OneOf, Rate, check_value
 from .path_lengths import direct_paths
 
@@ -108,6 +109,13 @@ def make_dropout(p: float, *, variational: bool = False) -> nn.Module:
     if p == 0:
         return nn.Identity()
     return VariationalDropout(p) if variational else Dropout(p)
+
+
+def per_head(rows: Tensor, matrices: Tensor) -> Tensor:
+    """Return the products of rows ``(..., heads, size)`` with a matrix for each head ``(heads, size, width)``."""
+    if tracing_step():  # a compiled step multiplies rows ``(batch, size)`` by one matrix after another
+        return torch.stack([row @ matrix for row, matrix in zip(rows.unbind(1), matrices.unbind(), strict=True)], dim=1)
+    return torch.einsum("...hd,hde->...he", rows, matrices)
 
 
 class Pointwise(SequenceLayer):

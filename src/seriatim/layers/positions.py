@@ -104,7 +104,7 @@ def learned_positions(model: nn.Module) -> int | None:
 class Rotary:
     """Rotates queries and keys by their position. It is not a module, so that its angles keep their own precision.
 
-    ``pairs`` is half the size of a head, and ``base`` the 10000 of the equation.
+    ``pairs`` is half the number of features that are rotated, the first ones, and ``base`` the 10000 of the equation.
     """
 
     pairs: int
@@ -112,7 +112,11 @@ class Rotary:
 
     def __call__(self, vectors: Tensor, position: Tensor, num_heads: int) -> Tensor:
         """Rotate the first ``num_heads`` of ``(batch, heads, time, head_size)`` by positions ``(batch or 1, time)``."""
-        if tracing_step():
+        size = vectors.shape[3]
+        if tracing_step():  # the operator rotates whole vectors
+            if size // 2 > self.pairs:
+                turned, rest = torch.split(vectors, [2 * self.pairs, size - 2 * self.pairs], dim=3)
+                return torch.cat([self(turned, position, num_heads), rest], dim=3)
             rotated = torch.ops.seriatim.rotate(vectors.squeeze(2), position.squeeze(1), self.base, num_heads)
             return cast(Tensor, rotated).unsqueeze(2)
         frequencies = _frequencies(self.pairs, position.device, base=self.base)

@@ -38,25 +38,43 @@ from .containers import bidirectional as both_directions
 from .containers import stack as stack_of
 from .convolution import Convolution
 from .cross_attention import CrossAttention
+from .deltanet import DeltaNet
+from .deltaproduct import DeltaProduct
 from .feed_forward import feed_forward
+from .gated_deltanet import GatedDeltaNet
+from .gated_deltanet_2 import GatedDeltaNet2
+from .gated_short_convolution import GatedShortConvolution
+from .gla import GLA
 from .gru import GRU
 from .gru_original import OriginalGRU
+from .hgrn2 import HGRN2
+from .kda import KDA
+from .latent_attention import LatentAttention
+from .linear_attention import LinearAttention
 from .lstm import LSTM
 from .lstm_coupled import CoupledLSTM
 from .lstm_layernorm import LayerNormLSTM
 from .lstm_peephole import PeepholeLSTM
+from .m2rnn import M2RNN
 from .mamba import Mamba
+from .mamba2 import Mamba2
 from .mgu import MGU
 from .mingru import MinGRU
+from .minlstm import MinLSTM
+from .mlstm import MLSTM
 from .option_types import Option, Options, Rate, Size, accepted, check_value, declared
 from .pointwise import EPSILON, Pointwise, norm_named
 from .positions import ABSOLUTE, Positions
 from .prior import Prior
 from .residual_rnn import ResidualRNN
+from .retnet import RetNet
+from .rg_lru import RGLRU
 from .rnn import RNN
+from .rwkv7 import RWKV7
 from .s4 import S4
 from .s4d import S4D
 from .self_attention import SelfAttention
+from .slstm import SLSTM
 from .transformer import Transformer
 from .window import Window
 
@@ -71,14 +89,32 @@ REGISTRY: dict[str, Architecture] = {
     "lstm-coupled": CoupledLSTM,
     "lstm-layernorm": LayerNormLSTM,
     "mingru": MinGRU,
+    "minlstm": MinLSTM,
+    "rg-lru": RGLRU,
+    "slstm": SLSTM,
+    "m2rnn": M2RNN,
     "mamba": Mamba,
+    "mamba2": Mamba2,
+    "linear-attention": LinearAttention,
+    "retnet": RetNet,
+    "gla": GLA,
+    "hgrn2": HGRN2,
+    "deltanet": DeltaNet,
+    "gated-deltanet": GatedDeltaNet,
+    "gated-deltanet-2": GatedDeltaNet2,
+    "kda": KDA,
+    "deltaproduct": DeltaProduct,
+    "mlstm": MLSTM,
+    "rwkv7": RWKV7,
     "prior": Prior,
     "window": Window,
     "convolution": Convolution,
+    "short-convolution": GatedShortConvolution,
     "s4": S4,
     "s4d": S4D,
     "self-attention": SelfAttention,
     "attention": Attention,
+    "latent-attention": LatentAttention,
     "transformer": Transformer,
 }
 

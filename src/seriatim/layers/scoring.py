@@ -85,6 +85,7 @@ def attend(
     *,
     mask: Tensor | None = None,
     causal: bool = False,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Return Σ_n softmax_n(score(q, k_n)) v_n for every query.
 
@@ -96,27 +97,40 @@ def attend(
         mask: numbers that are added to the scores, or booleans that are False where a query must not look; every query
             needs at least one key. Broadcast to ``(batch, heads, queries, keys)``.
         causal: let query i see keys 0..i only; not together with a mask.
+        sinks: logits ``(heads,)`` of a further key of each head, which has no value.
     """
     grouped = keys.shape[1] != queries.shape[1]
-    if isinstance(score, Dot):
+    if isinstance(score, Dot) and sinks is None:
         return F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=causal, scale=score.scale, enable_gqa=grouped
         )
     if grouped:
         keys, values = (x.repeat_interleave(queries.shape[1] // x.shape[1], dim=1) for x in (keys, values))
-    return attention_weights(score, queries, keys, mask=mask, causal=causal) @ values
+    scores = _masked_scores(score, queries, keys, mask=mask, causal=causal)
+    attended = torch.softmax(scores, dim=-1) @ values
+    if sinks is None:
+        return attended
+    share = torch.sigmoid(torch.logsumexp(scores, dim=-1, keepdim=True) - sinks.view(-1, 1, 1))  # of all but the sink
+    return attended * share
 
 
 def attention_weights(
     score: nn.Module, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """Return the softmax of the scores ``(batch, heads, queries, keys)``; keys have as many heads as queries."""
+    return torch.softmax(_masked_scores(score, queries, keys, mask=mask, causal=causal), dim=-1)
+
+
+def _masked_scores(
+    score: nn.Module, queries: Tensor, keys: Tensor, *, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Return the scores ``(batch, heads, queries, keys)``, −∞ where a query must not look."""
     scores: Tensor = score(queries, keys)
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return torch.softmax(scores, dim=-1)
+    return scores
 
 
 def _weights(num_heads: int, rows: int, columns: int) -> Tensor:

@@ -21,6 +21,7 @@ There are no divisions by products of decays, so that no input causes an overflo
 (batch, state, channels), so that the long dimension is contiguous.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -31,6 +32,13 @@ from .scan import Context, at_least_float32
 
 CHUNK_ELEMENTS = 2**19
 """The approximate number of elements of each of three buffers: 2 MiB in float32 (measured on a CPU)."""
+
+
+def init_step_bias(bias: Tensor, dt_min: float, dt_max: float) -> None:
+    """Fill a bias b so that softplus(b), a size of steps, is log-uniform in [dt_min, dt_max]."""
+    with torch.no_grad():
+        delta = torch.empty_like(bias).uniform_(math.log(dt_min), math.log(dt_max)).exp()
+        bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # the inverse of softplus
 
 
 def selective_step(

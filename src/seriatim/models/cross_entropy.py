@@ -5,13 +5,16 @@ in the same pass from the probabilities p of a chunk: ∂z = p − 1[target], �
 
 With label smoothing ε the target's distribution is q = (1 − ε) 1[target] + ε/V (C. Szegedy et al., "Rethinking the
 Inception architecture for computer vision", CVPR 2016), so that the loss is log Σ_v exp(z_v) − qᵀz and ∂z = p − q.
+
+With a cap c, z = c tanh((W h + b) / c) lies between −c and c (Gemma team, "Gemma 2", arXiv:2408.00118, 2024), and the
+gradient of W h + b is that of z times 1 − (z/c)². A cap and label smoothing are not used together.
 """
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .probabilities import checked_losses
@@ -25,22 +28,49 @@ Context: TypeAlias = Any
 """The context of a `torch.autograd.Function`."""
 
 
+def capped(logits: Tensor, cap: float | None) -> Tensor:
+    """Return c tanh(logits / c) for a cap c; the logits themselves without one."""
+    return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+class CappedLinear(nn.Linear):
+    """The output layer W h + b, whose results a ``cap`` may bound."""
+
+    cap: float | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map ``(..., size)`` to logits ``(..., vocabulary)``."""
+        return capped(super().forward(inputs), self.cap)
+
+
 def summed_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    cap: float | None = None,
 ) -> Tensor:
     """Return the sum over positions of −log P(target), in nats; differentiable.
 
     h is ``hidden`` ``(positions, size)``, W ``weight`` ``(vocabulary, size)``, b ``bias`` ``(vocabulary,)`` or None.
     """
     if not torch.is_grad_enabled():
-        return token_losses(hidden, weight, bias, targets, label_smoothing=label_smoothing).sum()
-    total: Tensor = _SummedLoss.apply(hidden, weight, bias, targets, label_smoothing)  # type: ignore[no-untyped-call]
+        return token_losses(hidden, weight, bias, targets, label_smoothing=label_smoothing, cap=cap).sum()
+    total: Tensor = _SummedLoss.apply(hidden, weight, bias, targets, label_smoothing, cap)  # type: ignore[no-untyped-call]
     return total
 
 
 @torch.no_grad()
 def token_losses(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    cap: float | None = None,
 ) -> Tensor:
     """Return −log P(target) of each position ``(positions,)``, in nats, without gradient; see `summed_loss`.
 
@@ -51,6 +81,7 @@ def token_losses(
     """
     chunks = []
     for logits, target in chunked_logits(hidden, weight, bias, targets):
+        logits = capped(logits, cap)
         losses = F.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
         if bool(losses.isposinf().any()):  # the difference of two finite logits can exceed float32
             losses = F.cross_entropy(logits.double(), target, reduction="none", label_smoothing=label_smoothing)
@@ -70,12 +101,18 @@ def chunked_logits(
 class _SummedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Context,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        cap: float | None,
     ) -> Tensor:
         dtype = torch.get_autocast_dtype(hidden.device.type) if _has_autocast() else weight.dtype
         with torch.autocast(hidden.device.type, enabled=False):
             total, *gradients = _loss_and_gradients(
-                hidden.to(dtype), weight, weight.to(dtype), bias, targets, smoothing
+                hidden.to(dtype), weight, weight.to(dtype), bias, targets, smoothing, cap
             )
         ctx.save_for_backward(*gradients)
         ctx.input_dtype, ctx.has_bias = hidden.dtype, bias is not None
@@ -85,11 +122,17 @@ class _SummedLoss(torch.autograd.Function):
     def backward(ctx: Context, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = outputs[0]
         hidden, weight, bias = (gradient * scale for gradient in ctx.saved_tensors)
-        return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None, None
+        return hidden.to(ctx.input_dtype), weight, bias if ctx.has_bias else None, None, None, None
 
 
 def _loss_and_gradients(
-    hidden: Tensor, weight: Tensor, cast: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+    hidden: Tensor,
+    weight: Tensor,
+    cast: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    cap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the summed loss and the gradients of hidden, weight and bias; products are in the type of ``cast``."""
     vocabulary, wide = weight.shape[0], weight.dtype
@@ -109,11 +152,15 @@ def _loss_and_gradients(
             logits.copy_(h @ cast.t())
         if bias is not None:
             logits += bias
+        if cap is not None:
+            logits.div_(cap).tanh_().mul_(cap)
 
         # From here p is the gradient of the logits, p − q without the term ε/V of q, and replaces the probabilities.
         torch.softmax(logits, dim=1, out=p)
         total += (smoothing * logits.gather(1, target) - _log_probabilities(logits, p, target)).sum()
         p.scatter_add_(1, target, p.new_full(target.shape, smoothing - 1))
+        if cap is not None:
+            p.mul_(1 - logits.div_(cap).square_())
         if bias is not None:
             bias_gradient += p.sum(0)
 

@@ -26,7 +26,7 @@ from ..core.random_masks import dropout_mask
 from ..core.state import OutputsAndState, State
 from ..recurrence.fast_path import run_step
 from .base_models import TextModel, TokenPredictor, on_positions, valid_positions
-from .cross_entropy import summed_loss, token_losses
+from .cross_entropy import CappedLinear, summed_loss, token_losses
 from .sampled_softmax import TokenSampler, sampled_loss
 from .scheduled_sampling import sampled_features
 
@@ -92,7 +92,7 @@ class LanguageModel(TextModel, TokenPredictor):
                 f"model.tie_weights: needs equal widths; embedding_size is {layer.input_size}, "
                 f"the layer gives {layer.output_size}"
             )
-        self.output = nn.Linear(layer.output_size, self.vocabulary_size, bias=bias)
+        self.output = CappedLinear(layer.output_size, self.vocabulary_size, bias=bias)
         nn.init.normal_(self.embedding.weight)  # the initialization of the layers expects inputs of unit variance
         nn.init.uniform_(self.output.weight, -0.1, 0.1)
         if bias:
@@ -176,8 +176,10 @@ class LanguageModel(TextModel, TokenPredictor):
                 self.regularization.penalize(outputs, hidden, lengths)
         hidden, targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
         if self.training and sampler is not None:
-            return sampled_loss(hidden, self.output.weight, self.output.bias, targets, sampler), state
-        return summed_loss(hidden, self.output.weight, self.output.bias, targets), state
+            return sampled_loss(
+                hidden, self.output.weight, self.output.bias, targets, sampler, cap=self.output.cap
+            ), state
+        return summed_loss(hidden, self.output.weight, self.output.bias, targets, cap=self.output.cap), state
 
     @torch.no_grad()
     def token_losses(
@@ -187,5 +189,5 @@ class LanguageModel(TextModel, TokenPredictor):
         lengths = check_lengths(lengths, *tokens.shape)
         hidden, state = self.features(tokens, state, lengths)
         hidden, valid_targets = valid_positions(hidden, lengths), valid_positions(targets, lengths)
-        losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets)
+        losses = token_losses(hidden, self.output.weight, self.output.bias, valid_targets, cap=self.output.cap)
         return on_positions(losses, tokens.shape, lengths), state

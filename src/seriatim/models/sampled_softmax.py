@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .cross_entropy import capped
+
 FLATTENED = 0.75
 """q is proportional to this power of a token's count, since probabilities in a context are flatter than over a text."""
 
@@ -45,12 +47,21 @@ class TokenSampler:
         return torch.cat([self.frequent, self.others[drawn]]).to(device), expected.to(device)
 
 
-def sampled_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, sampler: TokenSampler) -> Tensor:
+def sampled_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    sampler: TokenSampler,
+    *,
+    cap: float | None = None,
+) -> Tensor:
     """Return the estimated sum of −log P(target), in nats; see `cross_entropy.summed_loss` for the other arguments."""
     ids, log_expected = sampler.draw(hidden.device)
-    logits = F.linear(hidden, F.embedding(ids, weight)).to(weight.dtype) - log_expected  # (positions, size)
+    logits = F.linear(hidden, F.embedding(ids, weight)).to(weight.dtype)  # (positions, size)
     of_target = (hidden * F.embedding(targets, weight)).sum(1).to(weight.dtype)
     if bias is not None:
         logits, of_target = logits + bias[ids], of_target + bias[targets]
+    logits, of_target = capped(logits, cap) - log_expected, capped(of_target, cap)
     others = logits.masked_fill(ids == targets.unsqueeze(1), -torch.inf).logsumexp(1)
     return F.softplus(others - of_target).sum()  # log(exp(others) + exp(z_y)) − z_y

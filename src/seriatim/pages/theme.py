@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     raise UnavailableError("a page of plots: needs matplotlib and jinja2; pip install 'seriatim[report]'") from error
 
 DASHES: tuple[object, ...] = ("-", (0, (5, 1.8)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)), (0, (2.6, 1.4)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h", "d", "8")
 STYLES = tuple(zip(itertools.islice(itertools.cycle(DASHES), len(MARKERS)), MARKERS, strict=True))
 """Dashes and marker of each colour."""
 
@@ -103,15 +103,15 @@ def new_figure(
 
 # The style of an architecture: its colour, dashes and marker, the same in every figure of every page.
 # A style follows from the name alone, never from the other lines of a figure. A built-in layer or standalone model has
-# the style of its position in the registry; a name outside it, such as that of one's own cell, has one by its digest.
+# dashes and marker of its position in the registry; a name outside it, such as that of one's own cell, has those of its
+# digest.
 
 
-COLOUR_OF_POSITION = (5, 0, 2, 7, 8, 6, 7, 8, 3, 1, 3, 6, 8, 7, 0, 5, 2, 6, 1, 4, 4, 4, 4)
-"""The index of the colour of each position.
+DEMONSTRATION = ("lstm", "transformer", "gru", "mamba", "ngram", "rnn", "prior", "convolution", "window")
+"""The architectures of the demonstration, whose colours differ: those of `COLOURS`, in this order.
 
-There are more names than colours. The architectures of the demonstration differ from each other, and so do the
-variants of one architecture; standalone models, of which a task has only one, share a colour that no layer has. A
-position beyond the end has the colour of its number, counted around.
+There are more names than colours. All other layers have the colour of their position, counted around, and standalone
+models, of which a task has only one, share that of ``ngram``, which no layer has.
 """
 TURNS = 3
 """The number of turns of the dashes against the markers that positions have; the other turns are those of digests."""
@@ -126,9 +126,12 @@ def layer_style(name: str) -> Look:
     name = name.replace(",", "+")  # as configurations write stacks
     names = list(dict.fromkeys(chain(BUILT_IN, FITTED)))
     if name in names:
-        position = names.index(name)
-        index = COLOUR_OF_POSITION[position] if position < len(COLOUR_OF_POSITION) else position % len(COLOURS)
-        return look(COLOURS[index], *_dashes_and_marker(position, position // len(MARKERS)))
+        position, counted = names.index(name), DEMONSTRATION.index("ngram")
+        others = [colour for index, colour in enumerate(COLOURS) if index != counted]
+        colour = COLOURS[counted] if name in FITTED else others[position % len(others)]
+        if name in DEMONSTRATION:
+            colour = COLOURS[DEMONSTRATION.index(name)]
+        return look(colour, *_dashes_and_marker(position, position // len(MARKERS)))
     digest = int.from_bytes(hashlib.sha256(printable(name).encode()).digest()[:8])
     base, _, width = name.partition("@")
     colour = layer_style(base)["color"] if width else COLOURS[digest % len(COLOURS)]

@@ -273,6 +273,15 @@ def _compute_group(
     return torch.cat(leaves, dim=1)
 
 
+def refuse_second_derivative() -> None:
+    """Raise RuntimeError where the gradient of a compiled recurrence is differentiated."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
+            "within seriatim.recurrence.uncompiled()"
+        )
+
+
 class _LoopFunction(torch.autograd.Function):
     """Both directions of the loop.
 
@@ -309,11 +318,7 @@ class _LoopFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "compiled recurrences can be differentiated once, not twice; for gradients of gradients run them "
-                "within seriatim.recurrence.uncompiled()"
-            )
+        refuse_second_derivative()
         loop: CompiledLoop = ctx.loop
         packing: SequencePacking = ctx.packing
         plan = loop.program

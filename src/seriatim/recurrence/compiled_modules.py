@@ -17,18 +17,23 @@ from ..compiler.step_program import KINDS
 from ..compiler.trace import are_close, trace, trace_loop
 from ..core.contract import MemoryLayer
 from ..core.key_value_cache import memories_of
-from ..core.state import FunctionalStep, OutputsAndState, State, state_leaves, with_leaves
+from ..core.state import FunctionalStep, OutputsAndState, State, map_state, state_leaves, with_leaves
 from .compiled_loop import CompiledLoop, UncompiledError
 from .compiled_step import CompiledStep, leaves_and_caches, time_dimension
 from .conditions import circumstances, functional_step, numbers_of, on_gpu, tracing_on_cpu, uncompiled
+from .head_loop import HeadLoop
+from .packing import pack
 from .triton_runner import TritonLoop
+from .weight_formats import FORMATS
 
 Arguments = ParamSpec("Arguments")
 Compiled = TypeVar("Compiled")
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 """The largest difference from the step as it is written, relative to the largest value."""
 REDUCED_TOLERANCE = 0.1
-"""The same for weights in bfloat16."""
+"""The same for weights in bfloat16 or in 4 bits."""
+VERIFIED_ROWS = 3
+"""Rows with which a loop of heads is verified."""
 VERIFIED_ENTRIES = 3
 """Entries in the caches with which a step is verified."""
 
@@ -51,13 +56,56 @@ def or_reasons(compiled: Callable[Arguments, Compiled]) -> Callable[Arguments, C
 
 
 @or_reasons
-def compile_loop(step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State) -> CompiledLoop:
+def compile_loop(
+    step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> CompiledLoop | HeadLoop:
     """Return the loop of a step for inputs of one step ``(batch, input_size)``."""
     leaves = state_leaves(state)
     memories = {i: leaves[i].shape[2] if leaves[i].dim() > 2 else 1 for i in memories_of(state)}
+    numbers = numbers_of(inputs)
     with tracing_on_cpu(weights, inputs, state) as example:
-        traced = trace_loop(step, *example, memories)
-    return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers_of(inputs))
+        traced, heads = trace_loop(step, *example, memories)
+        if heads is not None:
+            if on_gpu(inputs):
+                raise UnsupportedError([Reason("a state that holds matrices is compiled for CPUs only")])
+            loop = HeadLoop(traced, heads, numbers)
+            _verify_heads(loop, step, *example)
+            return loop
+    return (TritonLoop if on_gpu(inputs) else CompiledLoop)(traced, numbers)
+
+
+def _verify_heads(
+    loop: HeadLoop, step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
+) -> None:
+    """Raise UnsupportedError if one step of a loop differs from the step as it is written, in values or gradients."""
+    generator = torch.Generator().manual_seed(1)
+
+    def random(shape: Sequence[int]) -> Tensor:
+        return torch.randn(VERIFIED_ROWS, *shape, dtype=loop.dtype, generator=generator).requires_grad_()
+
+    with torch.enable_grad():
+        values = [weight.detach().clone() for weight in weights]
+        trained = [value.requires_grad_() for value in values if value.is_floating_point()]
+        rows = random(inputs.shape[1:])
+        start = map_state(lambda leaf: random(leaf.shape[1:]), state)
+        sources = [rows, *state_leaves(start), *trained]
+        results = []
+        for is_compiled in (True, False):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                if is_compiled:
+                    outputs, after = loop.run(values, rows, state_leaves(start), pack(VERIFIED_ROWS, 1, None))
+                else:
+                    outputs, end = step(values, rows, start)
+                    after = state_leaves(end)
+            found = [outputs, *after]
+            cotangents = torch.Generator().manual_seed(2)
+            weighted = [(x * torch.randn(x.shape, dtype=x.dtype, generator=cotangents)).sum() for x in found]
+            total = torch.stack(weighted).sum()
+            results.append(found + list(torch.autograd.grad(total, sources, allow_unused=True, materialize_grads=True)))
+    found, expected = results
+    if not are_close(found, expected, TOLERANCE[loop.dtype]):
+        raise UnsupportedError([Reason("the compiled loop differs from its step", about_step=False)])
 
 
 def trace_step(layer: nn.Module) -> tuple[Traced, list[Tensor]]:
@@ -155,6 +203,7 @@ def _verify(step: CompiledStep, layer: nn.Module, inputs: Tensor, state: State) 
         expected = layer.step(inputs, start)  # type: ignore[operator]
     if result is None:
         raise UnsupportedError([Reason("its step fails in compiled code")])
-    tolerance = REDUCED_TOLERANCE if step.reduced else TOLERANCE[step.dtype]
+    rounds_rows = FORMATS.index("int4") in step.formats.values()  # to 16 bits, in products with weights of 4 bits
+    tolerance = REDUCED_TOLERANCE if step.reduced or rounds_rows else TOLERANCE[step.dtype]
     if not are_close([result[0], *state_leaves(result[1])], [expected[0], *state_leaves(expected[1])], tolerance):
         raise UnsupportedError([Reason("its values differ from those of its operations")])

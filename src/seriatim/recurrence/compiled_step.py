@@ -215,7 +215,7 @@ class CompiledStep:
 
         # entries are written behind those of a cache, which stay as they are for whoever holds the state before
         entries, new, appended = self.append(leaves, caches)
-        longest = max((entry.count + 1 for entry in entries), default=0)
+        longest = max((entry.count + 2 for entry in entries), default=0)  # with the new entry and a sink
         outputs = torch.empty(batch, self.output_width, dtype=self.dtype)
         new |= {
             number: torch.empty(batch, *self.shapes[number][0], dtype=self.shapes[number][1])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compiler.cpp.emit import merge_products
+from ..compiler.cpp.emit_heads import BLOCK
 from ..compiler.fallback_reasons import FallbackReasons, Location, Reason
 from ..core.contract import MemoryLayer, RecurrentCell, SequenceLayer
 from ..core.errors import RangeError, shown
@@ -18,6 +19,7 @@ from .compiled_modules import compile_step, example
 from .compiled_step import CompiledStep
 from .conditions import circumstances, functional_step
 from .fast_path import compiled_loop
+from .head_loop import HeadLoop
 from .recurrent import Zoneout
 
 
@@ -85,10 +87,11 @@ def _explain_loop(module: nn.Module, written: nn.Module, inputs: Tensor, state: 
     name, (step, weights), memories = type(written).__name__, functional_step(module), memories_of(state)
     floats = [leaf for i, leaf in enumerate(state_leaves(state)) if i not in memories or leaf.is_floating_point()]
     owner = module if isinstance(module, RecurrentCell) else written
-    result: CompiledLoop | FallbackReasons = tuple(circumstances(owner, [inputs, *floats], weights))
+    result: CompiledLoop | HeadLoop | FallbackReasons = tuple(circumstances(owner, [inputs, *floats], weights))
     result = result or compiled_loop(owner, step, weights, inputs, state)
-    if isinstance(result, CompiledLoop):
-        return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in _describe_plan(result))
+    if isinstance(result, CompiledLoop | HeadLoop):
+        described = _describe_plan(result) if isinstance(result, CompiledLoop) else _describe_heads(result, state)
+        return f"{name} runs in compiled code\n" + "\n".join(f"  {line}" for line in described)
     lines = [_describe_reason(reason, written) for reason in result]
     reasons = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} reasons", *lines])
     return f"{name} runs {otherwise}: {reasons}"
@@ -136,3 +139,16 @@ def _describe_plan(compiled: CompiledLoop) -> list[str]:
     weights = ", and the attention weights" if plan.attentions else ""
     lines.append(f"stored for the gradient: {numbers} numbers per row and step{weights}")
     return lines
+
+
+def _describe_heads(loop: HeadLoop, state: State) -> list[str]:
+    heads = loop.step.heads
+    shapes = " and ".join(" x ".join(map(str, leaf.shape[1:])) for leaf in state_leaves(state))
+    before = sum(content.value.width for content in loop.inputs if not content.is_constant)
+    each = "each row is a recurrence of its own" if heads == 1 else f"each of {heads} heads is a recurrence of its own"
+    return [
+        f"the state of a row: {shapes}; {each}; threads share {'rows' if heads == 1 else 'the heads of all rows'}",
+        f"before the loop: {before} features per step, computed by PyTorch for all steps",
+        f"after the loop: the outputs, from {sum(loop.output_widths)} features per step",
+        f"stored for the gradient: these features, and checkpoints of the state every {BLOCK} steps",
+    ]

@@ -28,10 +28,11 @@ from .packing import pack
 if TYPE_CHECKING:
     from .compiled_loop import CompiledLoop
     from .compiled_step import CompiledStep
+    from .head_loop import HeadLoop
 
-PROGRAMS: "ModuleCache[CompiledLoop | FallbackReasons]" = ModuleCache(64)
+PROGRAMS: "ModuleCache[CompiledLoop | HeadLoop | FallbackReasons]" = ModuleCache(64)
 """The compiled loops of every module, for the shapes and types they were used with; or why there is none."""
-PREPARED: "ModuleCache[CompiledLoop]" = ModuleCache(16, depends_on_values=True)
+PREPARED: "ModuleCache[CompiledLoop | HeadLoop]" = ModuleCache(16, depends_on_values=True)
 """The compiled loops of modules that answer few inputs at once, with their weights as the loops read them."""
 FEW_ROWS = 1024
 """The largest number of inputs for which weights are kept a second time, so that they need not be packed again."""
@@ -108,7 +109,7 @@ def _kept_key(owner: nn.Module, inputs: Tensor, state: State) -> Hashable | None
 
 
 def _run(
-    loop: "CompiledLoop", values: Sequence[Tensor], inputs: Tensor, state: State, lengths: Tensor | None
+    loop: "CompiledLoop | HeadLoop", values: Sequence[Tensor], inputs: Tensor, state: State, lengths: Tensor | None
 ) -> OutputsAndState:
     packing = pack(inputs.shape[0], inputs.shape[1], None if lengths is None else lengths.cpu()).to(inputs.device)
     outputs, ends = loop.run(values, packing.join(inputs), state_leaves(state), packing)
@@ -130,7 +131,7 @@ def is_evaluated(layer: nn.Module, inputs: Tensor) -> bool:
 
 def compiled_loop(
     owner: nn.Module, step: FunctionalStep, weights: Sequence[Tensor], inputs: Tensor, state: State
-) -> "CompiledLoop | FallbackReasons":
+) -> "CompiledLoop | HeadLoop | FallbackReasons":
     """Return the compiled step of a module for inputs of one step ``(batch, input_size)``, cached if possible."""
     memories = memories_of(state)
     leaves = [leaf[:, :0] if i in memories and leaf.dim() > 1 else leaf for i, leaf in enumerate(state_leaves(state))]

@@ -64,6 +64,8 @@ class Options(Regularization, ScheduledSampling):
 
     sampled_softmax: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Estimate the softmax from so many tokens in training, half of them frequent ones and half drawn; 0 for all."""
+    logit_cap: Annotated[float, Field(ge=1, le=1e6)] | None = None
+    """Bound c of the logits z, which are c · tanh(z / c) then; null for none."""
     word_dropout: Rate = 0.8
     """Rate at which a token that occurs once in the training text is replaced by the unknown token while training, so
     that the model learns where unknown tokens occur; only if the training text itself has no unknown tokens."""
@@ -182,6 +184,7 @@ class LanguageModelBuilder(ModelBuilder[LanguageModel]):
         options, layer_options = split_options(Options, self.config)
         model = LanguageModel.from_config(self.config.model, vocabulary.tokenizer.vocabulary_size, layer_options)
         model.regularization = options
+        model.output.cap = options.logit_cap
         model.begin = vocabulary.tokenizer.begin
         return model
 

@@ -38,7 +38,7 @@ def make_optimizer(model: nn.Module, config: Training) -> torch.optim.Optimizer:
     """Build the optimizer of a configuration. Weight decay applies to matrices, except `Stateful.undecayed`."""
     # Biases, gains and what a layer names in ``undecayed`` (such as decays of a state) have no reason to be small.
     undecayed = {
-        id(module.get_parameter(name))
+        id(getattr(module, name))  # None where an option leaves it out
         for module in model.modules()
         if isinstance(module, Stateful)
         for name in module.undecayed

@@ -205,7 +205,7 @@ class _Emitter:
             f"const count_t m = *({row(BufferKind.ORDER, 0, 'b', '1')});",
             f"const count_t length = *({row(BufferKind.LENGTHS, operands.lengths.attribute, 'm', '1')});",
             f"const Entries entries{{{', '.join(entries)}}};",
-            f"const Scoring scoring{{{_literal(value.attribute.scale)}, {vector}, {filters}, {taps}}};",
+            f"const Scoring scoring{{{literal(value.attribute.scale)}, {vector}, {filters}, {taps}}};",
         ]
         arguments, result = f"entries, scoring, {self.at(query, 'b')}, {before}, {weights}", self.at(slot, "b")
         if cotangent is None:
@@ -298,7 +298,7 @@ class _Columns:
     def value(self, value: Node) -> str:
         """Return the name of a value: in column j, or of the row if its width is 1."""
         if value.op == "number":
-            return _literal(value.attribute)
+            return literal(value.attribute)
         body, is_scalar = self.body, value.width == 1
         names, lines = (body.names, body.lines) if is_scalar else (self.names, self.lines)
         if value in names:
@@ -315,7 +315,8 @@ class _Columns:
         return name
 
 
-def _literal(value: float) -> str:
+def literal(value: float) -> str:
+    """Return a number as C++."""
     if math.isnan(value):
         return "real(NAN)"
     if math.isinf(value):

@@ -116,6 +116,24 @@ INLINE void reduce_line(const Line& l, real neutral, F f) {
     for (count_t j = 0; j < l.n; ++j) l.to[0] = f(l.to[0], l.a[j * l.s]);
 }
 
+// Adds products of elements: the same numbers, in the same order, as products that are stored and then summed.
+INLINE void contract_line(const Line& l) {
+  const real *a = l.a, *b = l.b;
+  if (!l.w && l.s == 1 && l.t == 1) l.to[0] += reduce(l.n, real(0), f_add, [&](count_t j) INLINED { return a[j] * b[j]; });
+  else if (!l.w) l.to[0] += reduce(l.n, real(0), f_add, [&](count_t j) INLINED { return a[j * l.s] * b[j * l.t]; });
+  else if (l.w == 1 && l.s == 1 && l.t == 0) {
+    const real y = b[0];
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] += a[j] * y;
+  } else if (l.w == 1 && l.s == 1 && l.t == 1) {
+#pragma omp simd
+    for (count_t j = 0; j < l.n; ++j) l.to[j] += a[j] * b[j];
+  } else {
+#pragma GCC novector
+    for (count_t j = 0; j < l.n; ++j) l.to[j * l.w] += a[j * l.s] * b[j * l.t];
+  }
+}
+
 // Reduces dimensions along which the result does not move; the result begins as `start`.
 static void reduce_lines(const Instruction& i, const Call& call, const Shard& shard, real start, void (*compute)(const Line&)) {
   const count_t* step = i.to.step;
@@ -178,13 +196,28 @@ static void sinusoids(const Instruction& i, const Call& call, const Shard& shard
   }
 }
 
+// What is added to the scores of a query: a slope times the distance, and sums of the logarithms of forget gates, which
+// lie `size` numbers apart, the newest of them elsewhere. A sink is the score of a further entry without a value.
+struct Biases {
+  real slope;
+  const real *gates, *newest_gate, *sink;
+};
+
 // The attention of one query to `known` entries.
 INLINE void attend(const real* query, const real* keys, const real* values, count_t known, count_t size, real scale,
-                   real slope, real* scores, real* to) {
+                   const Biases& biases, real* scores, real* to) {
   for (count_t s = 0; s < known; ++s) scores[s] = scale * dot(query, keys + s * size, size);
-  if (slope != real(0))
-    for (count_t s = 0; s < known; ++s) scores[s] -= slope * real(known - 1 - s);
-  softmax(scores, known);
+  if (biases.slope != real(0))
+    for (count_t s = 0; s < known; ++s) scores[s] -= biases.slope * real(known - 1 - s);
+  if (biases.gates) {
+    double forgotten = *biases.newest_gate;
+    for (count_t s = known - 2; s >= 0; --s) {
+      scores[s] += real(forgotten);
+      forgotten += biases.gates[s * size];
+    }
+  }
+  if (biases.sink) scores[known] = *biases.sink;
+  softmax(scores, biases.sink ? known + 1 : known);
   for (count_t j = 0; j < size; ++j) to[j] = 0;
   for (count_t s = 0; s < known; ++s) {
     add_multiple(scores[s], values + s * size, size, to);
@@ -192,12 +225,13 @@ INLINE void attend(const real* query, const real* keys, const real* values, coun
 }
 
 // Appends an entry to a cache and attends to its newest entries: from[0] queries, from[1] the entry, from[2] how many
-// inputs a row has read, from[3] slopes, if extra[5]. extra: the cache, heads of queries, heads of keys, size of a head,
-// window (0: none). number[0]: scale of the scores. A cache whose keys are its values has one head of entries for both.
+// inputs a row has read, from[3] slopes of all heads, if extra[5], and then sinks, if extra[6]. extra: the cache, heads of
+// queries, heads of keys, size of a head, window (0: none). number[0]: scale of the scores. A cache whose keys are its
+// values has the same heads of entries for both. If extra[7], the heads after both hold the logarithms of forget gates.
 static void append_and_attend(const Instruction& i, const Call& call, const Shard& shard, real* scores) {
   const Cache& cache = call.caches[i.extra[0]];
   const count_t heads = i.extra[1], entry_heads = i.size[1], keys = i.extra[2], size = i.extra[3], group = heads / keys;
-  const count_t values = entry_heads - keys;
+  const count_t values = entry_heads == keys ? 0 : keys, gates = 2 * keys;
   for (count_t r = shard.first_row; r < shard.last_row; ++r) {
     const int64_t seen = *call.integers(i.from[2], r);
     count_t known = (seen < cache.count ? seen : cache.count) + 1;
@@ -209,10 +243,20 @@ static void append_and_attend(const Instruction& i, const Call& call, const Shar
       std::memcpy(key + cache.count * size, call.at(i.from[1], r) + k * size, size * sizeof(real));
       if (values)
         std::memcpy(value + cache.count * size, call.at(i.from[1], r) + (values + k) * size, size * sizeof(real));
+      if (i.extra[7] && k == 0)
+        for (count_t g = gates; g < entry_heads; ++g)
+          std::memcpy(cache.entries + r * cache.row + g * cache.head + cache.count * size,
+                      call.at(i.from[1], r) + g * size, size * sizeof(real));
       for (count_t h = k * group; h < (k + 1) * group; ++h) {
-        const real slope = i.extra[5] ? call.at(i.from[3], 0)[h] : real(0);
+        Biases biases{real(0), nullptr, nullptr, nullptr};
+        if (i.extra[5]) biases.slope = call.at(i.from[3], 0)[h];
+        if (i.extra[6]) biases.sink = call.at(i.from[3], 0) + (i.extra[5] ? heads : 0) + h;
+        if (i.extra[7]) {
+          biases.newest_gate = call.at(i.from[1], r) + gates * size + h;
+          biases.gates = cache.entries + r * cache.row + (gates + h / size) * cache.head + first * size + h % size;
+        }
         attend(call.at(i.from[0], r) + h * size, key + first * size, value + first * size, known, size, real(i.number[0]),
-               slope, scores, call.at(i.to, r) + h * size);
+               biases, scores, call.at(i.to, r) + h * size);
       }
     }
   }
@@ -230,7 +274,7 @@ static void attend_to_memory(const Instruction& i, const Call& call, const Shard
       const real* keys = cache.entries + r * cache.row + h * cache.head;
       real* to = call.at(i.to, r) + h * size;
       if (known) attend(call.at(i.from[0], r) + h * size, keys, keys + heads * cache.head, known, size, real(i.number[0]),
-                        real(0), scores, to);
+                        Biases{real(0), nullptr, nullptr, nullptr}, scores, to);
       else std::memset(to, 0, size * sizeof(real));
     }
 }
@@ -318,6 +362,7 @@ static void compute(const Instruction& i, const Call& call, const Shard& shard, 
     case CHOOSE: return lines(i, call, shard, choose);
     case SUM:
       return reduce_lines(i, call, shard, real(0), [](const Line& l) { reduce_line(l, real(0), f_add); });
+    case CONTRACT: return reduce_lines(i, call, shard, real(0), contract_line);
     case AMAX:
       return reduce_lines(i, call, shard, -real(INFINITY), [](const Line& l) { reduce_line(l, -real(INFINITY), f_maximum); });
     case GATHER: return gather(i, call, shard);

@@ -1,0 +1,283 @@
+"""Families of checkpoints whose layers are not all alike: recurrences or convolutions, and some attention.
+
+RecurrentGemma: A. Botev et al., "RecurrentGemma: moving past transformers for efficient open language models",
+arXiv:2404.07839, 2024. The embedding is multiplied by the root of the width there; here the product is the table, and
+the output layer is a table of its own even if the two are one there.
+LFM2: Liquid AI, "LFM2 technical report", arXiv:2511.23404, 2025.
+
+A model here names all of its layers, such as ``rg-lru,rg-lru,transformer``; attention is that of `transformer`.
+"""
+
+from typing import ClassVar
+
+from ..core.errors import ConflictError, NotSupportedError, RangeError, RequiredError, shown
+from ..core.json_object import JsonObject
+from ..layers import options_of, split_names
+from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
+
+ATTENTION = "transformer"
+WEIGHT = ("weight",)
+NETWORK = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+"""The maps of the feed-forward network, and what LFM2 calls them."""
+
+
+class HybridFamily(Family):
+    """Blocks of attention among blocks of another kind."""
+
+    mixes = True
+    other: ClassVar[str]
+    """The name of the other kind of layer here."""
+    prefix = "model."
+    tied: ClassVar = {"model.embed_tokens.weight": "lm_head.weight"}
+    tied_by_default = True
+    demanded: ClassVar = {
+        "position": "rotary",
+        "norm": "rms",
+        "norm_first": True,
+        "final_norm": True,
+        "block": None,
+        "score": "scaled-dot",
+        "causal": True,
+        "num_experts": None,
+        "sinks": False,
+        "forget_gate": False,
+    }
+
+    def attends(self) -> list[bool]:
+        """Return whether each layer is one of attention."""
+        raise NotImplementedError
+
+    def model(self) -> JsonObject:
+        """Return the section ``model``, which names every layer; see `Family.model`."""
+        names = [ATTENTION if attends else self.other for attends in self.attends()]
+        model = super().model()
+        known = {name for layer in set(names) for name in options_of(layer, model["options"])}
+        options = {name: value for name, value in model["options"].items() if name in known or name == "logit_cap"}
+        return {**model, "layer": ",".join(names), "num_layers": 1, "options": options}
+
+    @classmethod
+    def names_for(cls, facts: ModelFacts) -> list[str]:
+        """Return the name of every layer of a model here, or raise InputError if a checkpoint cannot hold them."""
+        names = split_names(facts.model.layer) * facts.model.num_layers
+        if ATTENTION not in names:
+            raise RequiredError(
+                f"{facts.where}: a checkpoint of {cls.model_types[0]} needs a layer of attention; train with --layer "
+                f"{cls.other},{ATTENTION}"
+            )
+        return names
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
+        """Return the fields; see `Family.fields_for`."""
+        options, names = facts.options, cls.names_for(facts)
+        facts.demand(head_size=facts.model.hidden_size // options["num_heads"])
+        fields = {"model_type": cls.model_types[0], **super().fields_for(facts), "num_hidden_layers": len(names)}
+        return {**fields, "rope_parameters": {"rope_type": "default", "rope_theta": options["rotary_base"]}}
+
+    def rows(self, count: int) -> list[int]:
+        """Return the rows of queries, keys and values."""
+        heads, width = self.number("num_attention_heads"), self.number("hidden_size")
+        keys = self.number("num_key_value_heads", heads) * (width // heads)
+        return [width, keys, keys][:count]
+
+    def default_of(self, name: str) -> int | None:
+        """Return what depends on other fields; see `Family.default_of`."""
+        return self.number("num_attention_heads") if name == "num_key_value_heads" else None
+
+
+class Lfm2Family(HybridFamily):
+    """Blocks of gated short convolutions and of attention, whose queries and keys are normalized."""
+
+    model_types = ("lfm2",)
+    other = "short-convolution"
+    options: ClassVar = {
+        "num_heads": Field("num_attention_heads", 32),
+        "num_kv_heads": Field("num_key_value_heads", 8),
+        "kernel_size": Field("conv_L_cache", 3),
+        "norm_epsilon": Field("norm_eps", 1e-5),
+    }
+    fixed: ClassVar = {"feed_forward": "swiglu", "qk_norm": True, "bias": False, "qkv_bias": False}
+    demanded: ClassVar = {**HybridFamily.demanded, "window": None, "rotary_size": None}
+
+    def __init__(self, fields: JsonObject, where: str) -> None:
+        former = {"tie_word_embeddings": "tie_embedding", "intermediate_size": "block_ff_dim"}
+        super().__init__({**{name: fields[old] for name, old in former.items() if old in fields}, **fields}, where)
+
+    def attends(self) -> list[bool]:
+        """Return whether each layer is one of attention; see `HybridFamily.attends`."""
+        count, kinds, chosen = self.number("num_hidden_layers"), self.fields.get("layer_types"), None
+        if kinds is None:
+            chosen = self.fields.get("full_attn_idxs")
+            kinds = ["full_attention" if chosen is None or i in chosen else "conv" for i in range(count)]
+        if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= {"full_attention", "conv"}:
+            raise RangeError(
+                f"{self.where}: layer_types lists {shown(kinds)}; give full_attention or conv for each layer"
+            )
+        return [kind == "full_attention" for kind in kinds]
+
+    def layer_options(self) -> JsonObject:
+        """Return the options of the layers; see `Family.layer_options`."""
+        self.require(conv_bias=False)  # attention without biases and convolutions with them share one option here
+        size = self.number("intermediate_size")
+        if self.fields.get("block_auto_adjust_ff_dim", True):
+            multiple = self.number("block_multiple_of", 256)
+            size = int(self.real("block_ffn_dim_multiplier", 1.0) * int(2 * size / 3))
+            size = -(-size // multiple) * multiple
+        rotary = {"rotary_base": self.rotary(1e6)[0], "window": None}
+        return {**super().layer_options(), **rotary, "feed_forward_size": size}
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
+        """Return the fields; see `Family.fields_for`."""
+        kinds = ["full_attention" if name == ATTENTION else "conv" for name in cls.names_for(facts)]
+        return {
+            **super().fields_for(facts),
+            "architectures": ["Lfm2ForCausalLM"],
+            "layer_types": kinds,
+            "conv_bias": False,
+            "intermediate_size": facts.options["feed_forward_size"],
+            "block_auto_adjust_ff_dim": False,
+            "max_position_embeddings": 1 << 20,
+        }
+
+    def rules(self) -> list[ConversionRule]:
+        """Return the rules; see `Family.rules`."""
+        shared = {
+            "0.norm": "operator_norm",
+            "1.norm": "ffn_norm",
+            **{f"1.layer.module.{ours}": f"feed_forward.{theirs}" for ours, theirs in NETWORK.items()},
+        }
+        rules = self.tables("model.embed_tokens.weight", "lm_head.weight")
+        for i, attends in enumerate(self.attends()):
+            ours, theirs = f"layer.layers.{i}.layers.", f"model.layers.{i}."
+            rules += renamed(shared, ours, theirs, ends=WEIGHT)
+            if not attends:
+                projections = {f"0.layer.{name}": f"conv.{name}" for name in ("in_proj", "out_proj")}
+                rules += renamed(projections, ours, theirs, ends=WEIGHT)
+                rules.append(ConversionRule(f"{ours}0.layer.conv_weight", (f"{theirs}conv.conv.weight",), "kernel"))
+                continue
+            names = tuple(f"{theirs}self_attn.{letter}_proj.weight" for letter in "qkv")
+            rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.weight", names, "joined"))
+            rules += renamed({"0.layer.o_proj": "self_attn.out_proj"}, ours, theirs, ends=WEIGHT)
+            rules += [
+                ConversionRule(f"{ours}0.layer.{letter}_norm", (f"{theirs}self_attn.{letter}_layernorm.weight",))
+                for letter in "qk"
+            ]
+        return [*rules, ConversionRule("layer.norm.weight", ("model.embedding_norm.weight",))]
+
+
+class RecurrentGemmaFamily(HybridFamily):
+    """Griffin's recurrent blocks, and attention that rotates half of each head and sees a window."""
+
+    model_types = ("recurrent_gemma",)
+    other = "rg-lru"
+    options: ClassVar = {
+        "num_heads": Field("num_attention_heads", 10),
+        "num_kv_heads": Field("num_key_value_heads"),
+        "inner_size": Field("lru_width"),
+        "kernel_size": Field("conv1d_width", 4),
+        "window": Field("attention_window_size", 2048),
+        "norm_epsilon": Field("rms_norm_eps", 1e-6),
+        "logit_cap": Field("logits_soft_cap", 30.0),
+    }
+    fixed: ClassVar = {"feed_forward": "geglu-tanh", "bias": True, "qkv_bias": False}
+    demanded: ClassVar = {**HybridFamily.demanded, "qk_norm": False}
+    MODULES: ClassVar = {
+        True: {"0.layer.o_proj": "temporal_block.o_proj"},
+        False: {
+            f"0.layer.{ours}": f"temporal_block.{theirs}"
+            for ours, theirs in {"y_proj": "linear_y", "x_proj": "linear_x", "out_proj": "linear_out"}.items()
+        },
+    }
+    MIXER: ClassVar = {
+        "conv_bias": "conv_1d.bias",
+        "a_param": "rg_lru.recurrent_param",
+        **{
+            f"{ours}_gate_{end}": f"rg_lru.{theirs}_gate_{end}"
+            for ours, theirs in (("recurrence", "recurrent"), ("input", "input"))
+            for end in ("weight", "bias")
+        },
+    }
+
+    def attends(self) -> list[bool]:
+        """Return whether each layer is one of attention; see `HybridFamily.attends`."""
+        kinds = self.fields.get("block_types") or ["recurrent", "recurrent", "attention"]
+        if not isinstance(kinds, list) or not {*map(str, kinds)} <= {"recurrent", "attention"}:
+            raise RangeError(f"{self.where}: block_types lists {shown(kinds)}; give recurrent or attention")
+        return [kinds[i % len(kinds)] == "attention" for i in range(self.number("num_hidden_layers"))]
+
+    def model(self) -> JsonObject:
+        """Return the section ``model``, with two tables; see this module."""
+        return {**super().model(), "tie_weights": False}
+
+    def layer_options(self) -> JsonObject:
+        """Return the options of the layers; see `Family.layer_options`."""
+        self.require(hidden_activation="gelu_pytorch_tanh", attention_bias=False)
+        base, fraction = self.rotary(10_000.0, fraction=0.5)
+        rotated = int(self.number("hidden_size") // self.number("num_attention_heads", 10) * fraction)
+        if rotated < 2 or rotated % 2:
+            raise NotSupportedError(
+                f"{self.where}: partial_rotary_factor {fraction:g} rotates {rotated} features of a head; use a "
+                "checkpoint in which it is an even number"
+            )
+        rotary = {"rotary_base": base, "rotary_size": rotated}
+        return {**super().layer_options(), **rotary, "feed_forward_size": self.number("intermediate_size") // 2}
+
+    def default_of(self, name: str) -> int | None:
+        """Return what depends on other fields; see `Family.default_of`."""
+        return self.number("hidden_size") if name == "lru_width" else super().default_of(name)
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
+        """Return the fields; see `Family.fields_for`."""
+        options, width = facts.options, facts.model.hidden_size
+        names = cls.names_for(facts)
+        if facts.model.tie_weights:
+            raise ConflictError(
+                f"{facts.where}: a checkpoint multiplies the embedding by the root of its width, so that it cannot be "
+                "that of the output layer; train with model.tie_weights false"
+            )
+        for name in ("window", "logit_cap"):
+            if options.get(name) is None:
+                raise RequiredError(f"{facts.where}: every checkpoint of recurrent_gemma has a {name}; train with one")
+        if options.get("gate_heads", options["num_heads"]) != options["num_heads"]:
+            raise NotSupportedError(
+                f"{facts.where}: gates have {options['gate_heads']} heads and attention {options['num_heads']}; train "
+                "with the same model.options.num_heads"
+            )
+        fields = super().fields_for(facts)
+        rotated = options["rotary_size"] or options["head_size"]
+        fields["rope_parameters"]["partial_rotary_factor"] = rotated / options["head_size"]
+        return {
+            **fields,
+            "architectures": ["RecurrentGemmaForCausalLM"],
+            "block_types": ["attention" if name == ATTENTION else "recurrent" for name in names],
+            "intermediate_size": 2 * options["feed_forward_size"],
+            "lru_width": options.get("inner_size") or width,
+            "hidden_activation": "gelu_pytorch_tanh",
+        }
+
+    def rules(self) -> list[ConversionRule]:
+        """Return the rules; see `Family.rules`."""
+        table = "model.embed_tokens.weight"
+        rules = [
+            ConversionRule("embedding.weight", (table,), "scaled table"),
+            ConversionRule("output.weight", (table if self.is_tied else "lm_head.weight",), "outputs"),
+            ConversionRule("layer.norm.weight", ("model.final_norm.weight",), "less one"),
+        ]
+        network = {f"1.layer.module.{name}": f"mlp_block.{name}" for name in NETWORK}
+        for i, attends in enumerate(self.attends()):
+            ours, theirs = f"layer.layers.{i}.layers.", f"model.layers.{i}."
+            norms = {"0.norm": "temporal_pre_norm", "1.norm": "channel_pre_norm"}
+            rules += renamed(norms, ours, theirs, ends=WEIGHT, kind="less one")
+            rules += renamed({**network, **self.MODULES[attends]}, ours, theirs)
+            block = f"{theirs}temporal_block."
+            if attends:
+                names = tuple(f"{block}{letter}_proj.weight" for letter in "qkv")
+                rules.append(ConversionRule(f"{ours}0.layer.qkv_proj.weight", names, "joined"))
+                continue
+            rules.append(ConversionRule(f"{ours}0.layer.conv_weight", (f"{block}conv_1d.weight",), "kernel"))
+            rules += [
+                ConversionRule(f"{ours}0.layer.{here}", (f"{block}{there}",)) for here, there in self.MIXER.items()
+            ]
+        return rules
