@@ -69,6 +69,17 @@ def gpt2_like() -> Tokenizer:
     return byte_level("<|endoftext|>")
 
 
+QWEN3_NEXT = {
+    **GATED,
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 3,
+    "eos_token_id": 2,
+}
 CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
     "gpt2": ("GPT2", {**GPT2, "bos_token_id": 0, "eos_token_id": 0}, gpt2_like),
     "gpt2-small": (
@@ -109,6 +120,38 @@ CHECKPOINTS: dict[str, tuple[str, dict[str, Any], Callable[[], Tokenizer]]] = {
         "Lfm2",
         {**GATED, **IDS, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
         lambda: byte_level("x", "y", "<|im_end|>"),
+    ),
+    "qwen3_next": (
+        "Qwen3Next",
+        {
+            **QWEN3_NEXT,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 24,
+        },
+        lambda: byte_level("x", "y", "<|im_end|>"),
+    ),
+    "qwen3_next-dense": (
+        "Qwen3Next",
+        {**QWEN3_NEXT, "num_experts": 0, "tie_word_embeddings": True},
+        lambda: byte_level("x", "y", "<|im_end|>"),
+    ),
+    "mamba2": (
+        "Mamba2",
+        {
+            "hidden_size": 32,
+            "num_heads": 8,
+            "head_dim": 8,
+            "n_groups": 2,
+            "state_size": 5,
+            "num_hidden_layers": 2,
+            "conv_kernel": 3,
+            "layer_norm_epsilon": 1e-6,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+        gpt2_like,
     ),
     "mamba": (
         "Mamba",

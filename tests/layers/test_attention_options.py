@@ -52,6 +52,33 @@ def exact(rotary: torch.nn.Module, positions: Tensor, pairs: int) -> tuple[Tenso
     return angles.cos(), angles.sin()
 
 
+def test_output_gates_are_those_of_qwen3_next() -> None:
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    config = modeling.Qwen3NextConfig(
+        hidden_size=WIDTH, num_attention_heads=HEADS, num_key_value_heads=2, head_dim=6, num_hidden_layers=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, partial_rotary_factor=1.0,
+        rms_norm_eps=1e-5, attn_implementation="sdpa",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = modeling.Qwen3NextAttention(config, 0).double()
+    theirs.q_norm, theirs.k_norm = (torch.nn.RMSNorm(6, eps=1e-5).double() for _ in "qk")  # theirs are in float32
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    ours = attention(num_kv_heads=2, head_size=6, output_gate=True, qk_norm=True)
+    x = randn(2, TIME, WIDTH).requires_grad_()
+    mask = torch.full((TIME, TIME), -torch.inf, dtype=torch.float64).triu(1)
+    angles = exact(modeling.Qwen3NextRotaryEmbedding(config), torch.arange(TIME).unsqueeze(0), 3)
+    expected, _ = theirs(x, tuple(torch.cat([angle, angle], dim=-1) for angle in angles), mask)
+    queries, gates = theirs.q_proj.weight.unflatten(0, (HEADS, 2, 6)).unbind(1)
+    weights = {
+        "qkv_proj.weight": torch.cat([queries.flatten(0, 1), theirs.k_proj.weight, theirs.v_proj.weight]),
+        "gate_proj.weight": gates.flatten(0, 1), "o_proj.weight": theirs.o_proj.weight,
+        "q_norm": theirs.q_norm.weight, "k_norm": theirs.k_norm.weight,
+    }  # fmt: skip
+    found, _ = torch.func.functional_call(ours, weights, (x,))
+    same_gradients(found, expected, [x, *theirs.parameters()])
+
+
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_forget_gate_adds_the_logs_of_the_gates_in_between(window: int | None) -> None:
     """A second derivation: one query, one head and one key after another."""

@@ -66,6 +66,15 @@ def test_ranges_and_choices_are_those_that_are_checked() -> None:
         check_options("attention", {"windw": 3})
 
 
+def test_a_layer_of_a_stack_has_options_of_its_own() -> None:
+    options = {"num_heads": 2, "gated-deltanet.num_heads": 4, "transformer.block": False}
+    first, second = seriatim.layer("gated-deltanet,transformer", 16, 16, **options).layers
+    assert (first.layers[0].layer.num_heads, second.num_heads) == (4, 2)
+    for wrong, kind in (({"gru.num_heads": 4}, "unknown"), ({"transformer.num_heads": 0}, "range")):
+        with refused(kind, "num_heads" if kind == "range" else ""):
+            seriatim.layer("gated-deltanet,transformer", 16, 16, **wrong)
+
+
 def test_options_are_shared_out_between_a_task_and_its_layers() -> None:
     class Options(Section):
         rate: float = 0.5

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import seriatim
+from seriatim.layers.feed_forward import feed_forward
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 pytest.importorskip("transformers")
@@ -200,6 +201,27 @@ def test_mixtral() -> None:
         return made
 
     compare(theirs, lambda x: theirs(inputs_embeds=x).last_hidden_state, ours, translate)
+
+
+def test_a_shared_expert_is_that_of_qwen3_next() -> None:
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    config = modeling.Qwen3NextConfig(
+        hidden_size=WIDTH, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=INNER,
+        shared_expert_intermediate_size=6, experts_implementation="eager",
+    )  # fmt: skip
+    theirs = prepared(modeling.Qwen3NextSparseMoeBlock(config))
+    ours = feed_forward(WIDTH, feed_forward_size=INNER, num_experts=4, shared_expert_size=6)
+    names = ("gate_proj", "up_proj", "down_proj")
+    weights = {"router.weight": theirs.gate.weight, "shared_gate.weight": theirs.shared_expert_gate.weight}
+    weights |= {f"shared.{name}.weight": getattr(theirs.shared_expert, name).weight for name in names}
+    for e in range(4):
+        maps = (*theirs.experts.gate_up_proj[e].chunk(2), theirs.experts.down_proj[e])
+        weights |= {f"experts.{e}.{name}.weight": weight for name, weight in zip(names, maps, strict=True)}
+    x = torch.randn(2, 5, WIDTH, requires_grad=True)
+    found = [torch.func.functional_call(ours, weights, (x,)), theirs(x)]
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    gradients = [torch.autograd.grad(value.square().sum(), [x, *theirs.parameters()]) for value in found]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_the_load_balance_is_that_of_mixtral() -> None:

@@ -10,7 +10,8 @@ technical report", 2025.
 Mamba: A. Gu and T. Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023.
 """
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from torch import nn
@@ -19,8 +20,10 @@ from ..config import Config
 from ..core.errors import MismatchError, MissingError, NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
 from ..layers import options_of, split_names
+from ..layers.gated_deltanet import GatedDeltaNet
+from ..layers.mamba2 import Mamba2
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
-from .hybrid_families import ATTENTION, Lfm2Family, RecurrentGemmaFamily
+from .hybrid_families import ATTENTION, Lfm2Family, Qwen3NextFamily, RecurrentGemmaFamily
 
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
@@ -38,6 +41,7 @@ PLAIN_ATTENTION: JsonObject = {
     "num_experts": None,
     "sinks": False,
     "forget_gate": False,
+    "output_gate": False,
 }
 """The options of attention and feed-forward networks without what came after GPT-2."""
 
@@ -267,6 +271,8 @@ class LlamaFamily(Family):
         "rotary_size": None,
         "sinks": False,
         "forget_gate": False,
+        "output_gate": False,
+        "shared_expert_size": None,
     }
 
     def __init__(self, fields: JsonObject, where: str) -> None:
@@ -402,7 +408,9 @@ class MambaFamily(Family):
         "norm_epsilon": Field("layer_norm_epsilon", 1e-5),
     }
     demanded: ClassVar = {"norm": "rms", "norm_first": True, "final_norm": True}
-    MIXER = ("A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight")
+    MIXER: ClassVar[Sequence[str]] = (
+        "A_log", "D", "x_proj.weight", "dt_proj.weight", "dt_proj.bias", "in_proj.weight", "out_proj.weight",
+    )  # fmt: skip
 
     def __init__(self, fields: JsonObject, where: str) -> None:
         rank = fields.get("time_step_rank")
@@ -450,20 +458,59 @@ class MambaFamily(Family):
         return [*rules, ConversionRule("layer.norm.weight", ("backbone.norm_f.weight",))]
 
 
+class Mamba2Family(MambaFamily):
+    """Mixers of Mamba-2, in the same frame."""
+
+    model_types = ("mamba2",)
+    layer = "mamba2"
+    tied_by_default = False
+    options: ClassVar = {
+        "num_heads": Field("num_heads", 128),
+        "state_size": Field("state_size", 128),
+        "expansion": Field("expand", 2),
+        "kernel_size": Field("conv_kernel", 4),
+        "num_groups": Field("n_groups", 8),
+        "norm_epsilon": Field("layer_norm_epsilon", 1e-5),
+    }
+    demanded: ClassVar = {**MambaFamily.demanded, "block": None}
+    MIXER = ("A_log", "D", "dt_bias", "norm.weight", "in_proj.weight", "out_proj.weight")
+
+    def layer_options(self) -> JsonObject:
+        """Return the options of the layer; see `Family.layer_options`."""
+        if self.fields.get("time_step_limit") != [0.0, {"__float__": "Infinity"}]:
+            self.require(time_step_limit=[0.0, math.inf])
+        self.require(head_dim=self.number("expand", 2) * self.number("hidden_size") // self.number("num_heads", 128))
+        return super().layer_options()
+
+    @classmethod
+    def fields_for(cls, facts: ModelFacts) -> JsonObject:
+        """Return the fields; see `Family.fields_for`."""
+        options = facts.options
+        own = {"model_type": "mamba2", "architectures": ["Mamba2ForCausalLM"]}
+        head = {"head_dim": options["expansion"] * facts.model.hidden_size // options["num_heads"]}
+        return {
+            **super(MambaFamily, cls).fields_for(facts),
+            **own,
+            **head,
+            "use_conv_bias": options["bias"],
+            "use_bias": False,
+        }
+
+
 LAYERS: dict[str, dict[str, type[Family]]] = {
     "lm": {
         "transformer": LlamaFamily,
         "mamba": MambaFamily,
+        "mamba2": Mamba2Family,
+        "gated-deltanet": Qwen3NextFamily,
         "rg-lru": RecurrentGemmaFamily,
         "short-convolution": Lfm2Family,
     },
     "mlm": {"transformer": BertFamily},
 }
 """The layers that checkpoints can hold, by task."""
-FAMILIES: dict[str, type[Family]] = {
-    name: family
-    for family in (BertFamily, GPT2Family, LlamaFamily, MambaFamily, RecurrentGemmaFamily, Lfm2Family)
-    for name in family.model_types
+FAMILIES: dict[str, type[Family]] = {"gpt2": GPT2Family} | {
+    name: family for layers in LAYERS.values() for family in layers.values() for name in family.model_types
 }
 
 
@@ -515,7 +562,13 @@ def chosen_sizes(built: nn.Module) -> JsonObject:
     sizes: JsonObject = {}
     for module in built.modules():
         found = {name: value for name, value in vars(module).items() if type(value) is int}
-        if {"num_heads", "num_kv_heads", "cache_size"} <= found.keys():
+        if isinstance(module, GatedDeltaNet):
+            own = {"num_heads": module.num_heads, "num_key_heads": module.widths[0] // module.key_size}
+            own |= {"head_size": module.key_size, "value_size": module.value_size}
+            sizes |= {f"gated-deltanet.{name}": size for name, size in own.items()}
+        elif isinstance(module, Mamba2):
+            sizes["num_heads"] = module.num_heads
+        elif {"num_heads", "num_kv_heads", "cache_size"} <= found.keys():
             sizes |= {"num_heads": found["num_heads"], "num_kv_heads": found["num_kv_heads"]}
             sizes["head_size"] = found["cache_size"]
         elif {"num_heads", "inner_size"} <= found.keys():

@@ -12,13 +12,14 @@ from ..core.errors import NotSupportedError, RangeError, shown
 from ..core.json_object import JsonObject
 
 Kind = Literal[
-    "same", "transposed", "joined", "kernel", "table", "scaled table", "outputs", "positions", "less one"
+    "same", "transposed", "joined", "rows", "kernel", "table", "scaled table", "outputs", "positions", "less one"
 ]  # fmt: skip
-"""``joined``: several tensors, one after another along their first dimension. ``kernel``: that of a convolution of each
-channel, (channels, 1, size) there and (size, channels) here. ``table``: a row for each token that is read, in the order
-of `TokenRows`. ``scaled table``: the same in a library that multiplies rows by the root of their width. ``outputs``: a
-row or a number for each token that is predicted. ``positions``: a row for each position, to which the first row of a
-second tensor is added, as each text has one segment. ``less one``: a gain, of which 1 is subtracted there."""
+"""``joined``: several tensors, one after another along their first dimension. ``rows``: some rows of these. ``kernel``:
+that of a convolution of each channel, (channels, 1, size) there and (size, channels) here. ``table``: a row for each
+token that is read, in the order of `TokenRows`. ``scaled table``: the same in a library that multiplies rows by the
+root of their width. ``outputs``: a row or a number for each token that is predicted. ``positions``: a row for each
+position, to which the first row of a second tensor is added, as each text has one segment. ``less one``: a gain, of
+which 1 is subtracted there."""
 
 
 class TokenRows(NamedTuple):
@@ -77,11 +78,15 @@ class ConversionRule(NamedTuple):
     ours: str
     theirs: tuple[str, ...]
     kind: Kind = "same"
+    rows: tuple[int, ...] = ()  # of kind "rows": those of the joined tensors that the parameter consists of
+    sizes: tuple[int, ...] = ()  # and how many each tensor has
 
     def to_ours(self, tensors: Sequence[Tensor], tokens: TokenRows) -> Tensor:
         """Return the parameter; ``tokens`` is the order of the rows of a table."""
         if self.kind == "joined":
             return torch.cat(list(tensors))
+        if self.kind == "rows":
+            return torch.cat(list(tensors))[list(self.rows)]
         if self.kind == "positions":
             positions, segments = tensors
             if positions.shape[1:] != segments.shape[1:]:
@@ -91,9 +96,13 @@ class ConversionRule(NamedTuple):
         return FORMS[self.kind][0](tensor, tokens)
 
     def to_theirs(self, parameter: Tensor, sizes: Sequence[int], tokens: TokenRows) -> list[Tensor]:
-        """Return the tensors, of which the joined ones have ``sizes`` rows."""
+        """Return the tensors, of which the joined ones have ``sizes`` rows; rows of other parameters are 0."""
         if self.kind == "joined":
             return list(torch.split(parameter, list(sizes)))
+        if self.kind == "rows":
+            joined = parameter.new_zeros(sum(self.sizes), *parameter.shape[1:])
+            joined[list(self.rows)] = parameter
+            return list(torch.split(joined, list(self.sizes)))
         if self.kind == "positions":
             return [parameter, torch.zeros_like(parameter[:1])]
         return [FORMS[self.kind][1](parameter, tokens)]

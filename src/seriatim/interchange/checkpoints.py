@@ -401,7 +401,7 @@ def export_checkpoint(run: Run, out: str) -> None:
         parameter = parameters.pop(rule.ours).detach().cpu()
         sizes = family.rows(len(rule.theirs)) if rule.kind == "joined" else []
         for name, tensor in zip(rule.theirs, rule.to_theirs(parameter, sizes, tokens), strict=True):
-            tensors[name] = tensor.contiguous().clone()
+            tensors[name] = tensors[name] + tensor if name in tensors else tensor.contiguous().clone()
     assert not parameters, parameters
     with new_folder(folder) as aside:
         _write(aside, fields, tensors, run)

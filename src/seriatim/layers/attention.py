@@ -16,6 +16,9 @@ With ``forget_gate``, every head has a gate f = σ(W_f x + b_f), which needs no 
 ``forget_proj``. With ``sinks``, each head may attend to nothing. `seriatim.layers.attention_base` has the equations of
 both. The cache holds log f beside keys and values.
 
+With ``output_gate``, W^O maps [head_1; …; head_H] ⊙ σ(W_g x) (Z. Qiu et al., "Gated attention for large language
+models", arXiv:2505.06708, 2025); W_g ``gate_proj``.
+
 With ``qk_norm``, queries and keys of each head are normalized before they are rotated (A. Henry et al., "Query-key
 normalization for transformers", Findings of EMNLP 2020; here RMSNorm with a gain that all heads share).
 """
@@ -65,6 +68,7 @@ class Attention(AttentionBase):
         rotary_size: the first features of a head, which rotary positions rotate; None for all.
         sinks: whether each head has a learned logit that joins its softmax without a value.
         forget_gate: whether a gate of each head, computed from the input, forgets the inputs before it.
+        output_gate: whether gates, computed from the input, multiply the outputs of the heads.
     """
 
     keeps = "keys and values of all inputs, or of a window"
@@ -92,6 +96,7 @@ class Attention(AttentionBase):
         rotary_size: Size | None = None,
         sinks: bool = False,
         forget_gate: bool = False,
+        output_gate: bool = False,
     ) -> None:
         # heads need not divide the width where both their number and their size are given
         count = num_heads if num_heads and head_size else heads(hidden_size, num_heads)
@@ -121,6 +126,7 @@ class Attention(AttentionBase):
         self.forget_proj = nn.Linear(input_size, count) if forget_gate else None
         if self.forget_proj is not None:
             nn.init.zeros_(self.forget_proj.bias)
+        self.gate_proj = nn.Linear(input_size, count * size, bias=bias) if output_gate else None
         self.o_proj = nn.Linear(count * size, hidden_size, bias=bias)
         self.norm_epsilon = norm_epsilon
         self.q_norm, self.k_norm = (nn.Parameter(torch.ones(size)) if qk_norm else None for _ in range(2))
@@ -165,9 +171,12 @@ class Attention(AttentionBase):
         """Return the heads of keys and of values, before those of forget gates."""
         return entries[:, : self.num_kv_heads], entries[:, self.num_kv_heads : 2 * self.num_kv_heads]
 
-    def merge(self, attended: Tensor) -> Tensor:
-        """Concatenate the heads and apply W^O."""
-        return cast(Tensor, self.o_proj(attended.transpose(1, 2).flatten(2)))
+    def merge(self, attended: Tensor, inputs: Tensor) -> Tensor:
+        """Concatenate the heads, gate them, and apply W^O."""
+        joined = attended.transpose(1, 2).flatten(2)
+        if self.gate_proj is not None:
+            joined = joined * torch.sigmoid(self.gate_proj(inputs))
+        return cast(Tensor, self.o_proj(joined))
 
 
 def heads(hidden_size: int, num_heads: int | None, *, least: int = HEAD_SIZE) -> int:

@@ -95,8 +95,8 @@ class AttentionBase(SequenceLayer):
         """Return log f ``(B, H, S)`` of entries ``(B, cache_heads, S, cache_size)``; None without a forget gate."""
         return None
 
-    def merge(self, attended: Tensor) -> Tensor:
-        """Map the outputs of the heads ``(B, H, T, D)`` to outputs ``(B, T, output_size)``."""
+    def merge(self, attended: Tensor, inputs: Tensor) -> Tensor:
+        """Map the outputs of the heads ``(B, H, T, D)`` to outputs, given inputs ``(B, T, input_size)``."""
         raise NotImplementedError
 
     def initial_state(self, batch_size: int) -> State:
@@ -114,15 +114,17 @@ class AttentionBase(SequenceLayer):
             lengths = lengths.to(inputs.device)
         queries, keys, values, new = self.project(inputs, past.seen)
         if tracing_step():
-            return self.traced_step(queries, new, past, keys.shape[1])
+            return self.traced_step(inputs, queries, new, past, keys.shape[1])
         cache = append(past, new, past.seen + (inputs.shape[1] if lengths is None else lengths))
         if past.kept.shape[2]:
             keys, values = self.keys_values(cache.kept)
         logs = self.log_forget_gates(cache.kept)
         attended = self.attend(queries, keys, values, past.seen, lengths, None if logs is None else running_sums(logs))
-        return zero_padding(self.merge(attended), lengths), self.next_state(past, cache, lengths)
+        return zero_padding(self.merge(attended, inputs), lengths), self.next_state(past, cache, lengths)
 
-    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int) -> OutputsAndState:
+    def traced_step(
+        self, inputs: Tensor, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int
+    ) -> OutputsAndState:
         """Return what the compiler records for one step; see `seriatim.core.step_operators`."""
         if not self.causal or not isinstance(self.score, Dot):
             raise NotTraceableError("attention is compiled if it is causal and its scores are dot products")
@@ -131,7 +133,7 @@ class AttentionBase(SequenceLayer):
         arguments = (queries.squeeze(2), new.squeeze(2), past.kept, past.seen, biases, self.sinks is not None)
         settings = (self.forgets, self.score.scale, self.window or 0, key_heads)
         attended = torch.ops.seriatim.append_and_attend(*arguments, *settings)
-        return self.merge(attended.unsqueeze(2)), self.state_type(past.kept, past.seen + 1)
+        return self.merge(attended.unsqueeze(2), inputs), self.state_type(past.kept, past.seen + 1)
 
     def path_lengths(self, distance: int) -> Tensor:
         """Return the path lengths: every input of the window is seen directly."""

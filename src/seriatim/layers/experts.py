@@ -4,12 +4,13 @@ N. Shazeer et al., "Outrageously large neural networks: the sparsely-gated mixtu
 balance of W. Fedus, B. Zoph and N. Shazeer, "Switch transformers", JMLR 2022; the gate of A. Jiang et al., "Mixtral of
 experts", 2024.
 
-    p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x)
+    p = softmax(R x);  K = the k largest of p;  y = Σ_{e ∈ K} g_e Expert_e(x) + σ(wᵀx) Shared(x)
     g_e = p_e / Σ_K p; or p_e where k = 1, so that the router also learns from a single expert
     balance loss = E Σ_e f_e P_e,  f_e the fraction of inputs that chose e, P_e the mean of p_e
 
-R ``router.weight`` · E the number of experts. Simplified: the number of inputs of an expert has no limit, so that no
-input is dropped.
+R ``router.weight`` · E the number of experts · Shared ``shared``, a network for every input, where there is one (D. Dai
+et al., "DeepSeekMoE", 2024; the gate is that of Qwen2-MoE) · w ``shared_gate.weight``. Simplified: the number of inputs
+of an expert has no limit, so that no input is dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,14 +60,24 @@ class Experts(nn.Module):
         experts: the networks.
         per_token: the number of networks that process each input.
         balance: weight of the load-balancing loss, which is added to the loss in training.
+        shared: a network that processes every input, or None.
     """
 
-    def __init__(self, size: int, experts: Sequence[nn.Module], *, per_token: int = 2, balance: float = 0.01) -> None:
+    def __init__(
+        self,
+        size: int,
+        experts: Sequence[nn.Module],
+        *,
+        per_token: int = 2,
+        balance: float = 0.01,
+        shared: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         if not 1 <= per_token <= len(experts):
             raise RangeError(f"model.options.experts_per_token: {per_token} is out of range; give 1 to {len(experts)}")
         self.router = Router(size, len(experts), per_token=per_token)
         self.experts = nn.ModuleList(experts)
+        self.shared, self.shared_gate = shared, None if shared is None else nn.Linear(size, 1, bias=False)
         self.balance = balance
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -76,6 +87,8 @@ class Experts(nn.Module):
         if self.training and self.balance:
             contribute(self.balance * balance_loss(routing))
         outputs = torch.zeros_like(rows)
+        if self.shared is not None and self.shared_gate is not None:
+            outputs = (torch.sigmoid(self.shared_gate(rows)) * self.shared(rows)).to(rows.dtype)
         if exporting():  # a graph of fixed shapes: every expert computes all inputs, those of others with a gate of 0
             for e, expert in enumerate(self.experts):
                 gate = (routing.gates * (routing.experts == e)).sum(1, keepdim=True)

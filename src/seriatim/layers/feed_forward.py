@@ -56,6 +56,7 @@ def feed_forward(
     num_experts: Size | None = None,
     experts_per_token: Size = 2,
     balance: Annotated[float, Interval(ge=0, le=1000)] = 0.01,
+    shared_expert_size: Size | None = None,
     bias: bool = False,
 ) -> nn.Module | None:
     """Return the feed-forward network of a block, or a mixture of several networks.
@@ -68,6 +69,7 @@ def feed_forward(
         num_experts: the number of networks in a mixture; None for a single network.
         experts_per_token: the number of networks that process each input.
         balance: weight of the load-balancing loss.
+        shared_expert_size: width of one more network of a mixture, which processes every input; None for none.
         bias: whether the maps have biases.
 
     Raises:
@@ -80,4 +82,10 @@ def feed_forward(
         inner = -(-(8 * size // 3 if feed_forward in GATED else 4 * size) // MULTIPLE) * MULTIPLE
     check_sizes(feed_forward_size=inner, num_experts=1 if num_experts is None else num_experts)
     networks = [FeedForward(size, inner, kind=feed_forward, bias=bias) for _ in range(num_experts or 1)]
-    return networks[0] if num_experts is None else Experts(size, networks, per_token=experts_per_token, balance=balance)
+    if num_experts is None:
+        return networks[0]
+    shared = None
+    if shared_expert_size is not None:
+        check_sizes(shared_expert_size=shared_expert_size)
+        shared = FeedForward(size, shared_expert_size, kind=feed_forward, bias=bias)
+    return Experts(size, networks, per_token=experts_per_token, balance=balance, shared=shared)

@@ -144,11 +144,13 @@ class LatentAttention(AttentionBase):
         values = F.pad(values, (0, self.rotary_size))  # PyTorch's kernel takes keys and values of one width only
         return super().attend(queries, keys, values, count, lengths)[..., : self.head_size]
 
-    def traced_step(self, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int) -> OutputsAndState:
+    def traced_step(
+        self, inputs: Tensor, queries: Tensor, new: Tensor, past: KeyValueCache, key_heads: int
+    ) -> OutputsAndState:
         """Return what the compiler records for one step, whose query reads the entries."""
-        return super().traced_step(self.to_latent(queries), new, past, key_heads)
+        return super().traced_step(inputs, self.to_latent(queries), new, past, key_heads)
 
-    def merge(self, attended: Tensor) -> Tensor:
+    def merge(self, attended: Tensor, inputs: Tensor) -> Tensor:
         """Concatenate the heads and apply W^O, after W_v where a query has read the entries."""
         if self.reads_entries(attended.shape[2]):
             means = attended[:, :, 0, self.rotary_size :]  # (B, H, latent)

@@ -265,7 +265,7 @@ POSITION_NORM = Option("position_norm", bool, default=False, help=POSITION_NORM_
 FINAL_NORM_HELP = "Normalize the outputs of the top block, where norms come first."
 FINAL_NORM = Option("final_norm", bool, default=True, help=FINAL_NORM_HELP)
 WEIGHT_DROPOUT = "weight_dropout"
-MIXTURE = ("experts_per_token", "balance")
+MIXTURE = ("experts_per_token", "balance", "shared_expert_size")
 """Options that only work together with ``num_experts``."""
 WIDTH = 256
 TOKENS = (1, 1_000, 100_000)
@@ -297,7 +297,8 @@ def layer(
         residual: add the inputs of each layer to its outputs wherever the widths are equal; for layers that have no
             residual connections of their own.
         options: options of the architecture (see `options_of`); with several names, each layer takes those that it
-            has. `block` puts the layer into a block with a feed-forward network (true), or not (false).
+            has, and those that begin with its name, such as ``attention.num_heads``. `block` puts the layer into a
+            block with a feed-forward network (true), or not (false).
 
     Returns:
         The layer, or a `Stack` if there are several layers.
@@ -316,7 +317,8 @@ def layer(
     for argument, value in flags.items():
         check_value(argument, value, bool)
     names = split_names(name)
-    wrapped_names = [layer_name for layer_name in names if wrap_of(layer_name, options) != "none"]
+    own = {layer_name: options_for(layer_name, options) for layer_name in names}
+    wrapped_names = [layer_name for layer_name in names if wrap_of(layer_name, own[layer_name]) != "none"]
     if residual and wrapped_names:
         raise errors.ConflictError(
             f"model.residual: {wrapped_names[0]} has residual connections of its own; leave it out"
@@ -327,7 +329,8 @@ def layer(
     with enough_memory(f"layer: {name} of input_size {input_size:,} and hidden_size {hidden_size:,}"):
         for layer_name in names * num_layers:
             width = layers[-1].output_size if layers else input_size
-            directions = [_build_one(layer_name, width, hidden_size, options, rates) for _ in range(1 + bidirectional)]
+            arguments = (layer_name, width, hidden_size, own[layer_name], rates)
+            directions = [_build_one(*arguments) for _ in range(1 + bidirectional)]
             layers.append(both_directions(*directions) if bidirectional else directions[0])
 
     # where norms come first, the sum at the top of all blocks has not been normalized by any of them
@@ -422,9 +425,19 @@ def recurrent_options(cell: type[RecurrentCell]) -> dict[str, Option]:
     return options if cell.recurrent_weights else {key: options[key] for key in options if key != WEIGHT_DROPOUT}
 
 
+def options_for(name: str, options: Options) -> dict[str, Any]:
+    """Return the options of one layer of a stack: those of all layers, and those that begin with its name."""
+    shared = {key: value for key, value in options.items() if "." not in key}
+    own = {key: value for key, value in options.items() if key.rpartition(".")[0] == name}
+    return shared | {key.rpartition(".")[2]: value for key, value in own.items()}
+
+
 def check_options(name: str, options: Options) -> None:
     """Raise InputError where no layer of a stack has an option, or its value does not fit."""
-    known = {key: option for layer in split_names(name) for key, option in options_of(layer, options).items()}
+    known: dict[str, Option] = {}
+    for layer in split_names(name):
+        of_layer = options_of(layer, options_for(layer, options))
+        known |= of_layer | {f"{layer}.{key}": option for key, option in of_layer.items()}
     for key, value in options.items():
         if key not in known:
             raise errors.UnknownNameError(

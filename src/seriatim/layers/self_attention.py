@@ -74,6 +74,6 @@ class SelfAttention(AttentionBase):
         """Return the inputs as keys and as values; rotated keys have a head of their own."""
         return entries[:, :1], entries[:, -1:]
 
-    def merge(self, attended: Tensor) -> Tensor:
+    def merge(self, attended: Tensor, inputs: Tensor) -> Tensor:
         """Return the output of the single head."""
         return attended.squeeze(1)
