@@ -19,7 +19,8 @@ from ..core.json_object import JsonObject
 from ..layers import options_of, split_names
 from .checkpoint_family import ConversionRule, Family, Field, ModelFacts, renamed
 
-ATTENTION = "transformer"
+ATTENTION, ATTENDS = "transformer", "full_attention"
+"""Attention, here and among ``layer_types``."""
 WEIGHT = ("weight",)
 NETWORK = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 """The maps of the feed-forward network, and what LFM2 calls them."""
@@ -31,6 +32,8 @@ class HybridFamily(Family):
     mixes = True
     other: ClassVar[str]
     """The name of the other kind of layer here."""
+    other_type: ClassVar[str] = ""
+    """What ``layer_types`` calls it, in checkpoints that have this field."""
     prefix = "model."
     tied: ClassVar = {"model.embed_tokens.weight": "lm_head.weight"}
     tied_by_default = True
@@ -49,7 +52,19 @@ class HybridFamily(Family):
     }
 
     def attends(self) -> list[bool]:
-        """Return whether each layer is one of attention."""
+        """Return whether each layer is one of attention: ``layer_types``, or what stands for it where it is missing."""
+        count, kinds = self.number("num_hidden_layers"), self.fields.get("layer_types")
+        known = (ATTENDS, self.other_type)
+        if kinds is None:
+            return self.usual(count)
+        if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= {*known}:
+            raise RangeError(
+                f"{self.where}: layer_types lists {shown(kinds)}; give {' or '.join(known)} for each layer"
+            )
+        return [kind == ATTENDS for kind in kinds]
+
+    def usual(self, count: int) -> list[bool]:
+        """Return whether each of ``count`` layers is one of attention if ``layer_types`` is missing."""
         raise NotImplementedError
 
     def model(self) -> JsonObject:
@@ -78,6 +93,8 @@ class HybridFamily(Family):
         if "head_size" not in cls.options:
             facts.demand(head_size=facts.model.hidden_size // options["num_heads"])
         fields = {"model_type": cls.model_types[0], **super().fields_for(facts), "num_hidden_layers": len(names)}
+        if cls.other_type:
+            fields["layer_types"] = [ATTENDS if name == ATTENTION else cls.other_type for name in names]
         return {**fields, "rope_parameters": {"rope_type": "default", "rope_theta": options["rotary_base"]}}
 
     def rotary_options(self, head_size: int, fraction: float) -> JsonObject:
@@ -107,6 +124,7 @@ class Lfm2Family(HybridFamily):
 
     model_types = ("lfm2",)
     other = "short-convolution"
+    other_type = "conv"
     options: ClassVar = {
         "num_heads": Field("num_attention_heads", 32),
         "num_kv_heads": Field("num_key_value_heads", 8),
@@ -120,17 +138,10 @@ class Lfm2Family(HybridFamily):
         former = {"tie_word_embeddings": "tie_embedding", "intermediate_size": "block_ff_dim"}
         super().__init__({**{name: fields[old] for name, old in former.items() if old in fields}, **fields}, where)
 
-    def attends(self) -> list[bool]:
-        """Return whether each layer is one of attention; see `HybridFamily.attends`."""
-        count, kinds, chosen = self.number("num_hidden_layers"), self.fields.get("layer_types"), None
-        if kinds is None:
-            chosen = self.fields.get("full_attn_idxs")
-            kinds = ["full_attention" if chosen is None or i in chosen else "conv" for i in range(count)]
-        if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= {"full_attention", "conv"}:
-            raise RangeError(
-                f"{self.where}: layer_types lists {shown(kinds)}; give full_attention or conv for each layer"
-            )
-        return [kind == "full_attention" for kind in kinds]
+    def usual(self, count: int) -> list[bool]:
+        """Return those that ``full_attn_idxs`` lists, or else all layers; see `HybridFamily.usual`."""
+        chosen = self.fields.get("full_attn_idxs")
+        return [chosen is None or i in chosen for i in range(count)]
 
     def layer_options(self) -> JsonObject:
         """Return the options of the layers; see `Family.layer_options`."""
@@ -146,11 +157,9 @@ class Lfm2Family(HybridFamily):
     @classmethod
     def fields_for(cls, facts: ModelFacts) -> JsonObject:
         """Return the fields; see `Family.fields_for`."""
-        kinds = ["full_attention" if name == ATTENTION else "conv" for name in cls.names_for(facts)]
         return {
             **super().fields_for(facts),
             "architectures": ["Lfm2ForCausalLM"],
-            "layer_types": kinds,
             "conv_bias": False,
             "intermediate_size": facts.options["feed_forward_size"],
             "block_auto_adjust_ff_dim": False,
@@ -301,6 +310,7 @@ class Qwen3NextFamily(HybridFamily):
 
     model_types = ("qwen3_next",)
     other = "gated-deltanet"
+    other_type = "linear_attention"
     options: ClassVar = {
         "num_heads": Field("num_attention_heads", 16),
         "num_kv_heads": Field("num_key_value_heads", 2),
@@ -323,19 +333,11 @@ class Qwen3NextFamily(HybridFamily):
         **{key: value for key, value in HybridFamily.demanded.items() if key not in ("num_experts", "output_gate")},
         "window": None,
     }
-    KINDS: ClassVar = {"full_attention": True, "linear_attention": False}
 
-    def attends(self) -> list[bool]:
-        """Return whether each layer is one of attention; see `HybridFamily.attends`."""
-        count, every = self.number("num_hidden_layers"), self.number("full_attention_interval", 4)
-        kinds = self.fields.get("layer_types")
-        if kinds is None:
-            return [(i + 1) % every == 0 for i in range(count)]
-        if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= self.KINDS.keys():
-            raise RangeError(
-                f"{self.where}: layer_types lists {shown(kinds)}; give {' or '.join(self.KINDS)} for each layer"
-            )
-        return [self.KINDS[kind] for kind in kinds]
+    def usual(self, count: int) -> list[bool]:
+        """Return the last layer of every four, or of so many; see `HybridFamily.usual`."""
+        every = self.number("full_attention_interval", 4)
+        return [(i + 1) % every == 0 for i in range(count)]
 
     @property
     def num_experts(self) -> int:
@@ -399,7 +401,6 @@ class Qwen3NextFamily(HybridFamily):
             **fields,
             **sizes,
             "architectures": ["Qwen3NextForCausalLM"],
-            "layer_types": ["full_attention" if name == ATTENTION else "linear_attention" for name in names],
             "linear_value_head_dim": options["gated-deltanet.value_size"],
             "num_experts": experts,
             "max_position_embeddings": 1 << 20,
