@@ -38,6 +38,7 @@ RUNS = {
     "playground": Run("The playground in a browser", "playground.py", 5),
     # Speed and memory beside other libraries
     "unroll": Run("Cells of your own", "unroll.py", 25),
+    "recurrences": Run("Recurrences with matrix states", "recurrences.py", 5),
     "matrix_states": Run("Cells with matrices as their state", "matrix_states.py", 2),
     "onnx_decoding": Run("Decoding beside onnxruntime", "onnx_decoding.py", 7),
     "decoding-formats": Run("Decoding", "decoding.py --only formats", 10),
