@@ -6,12 +6,12 @@
 
 Claims: at least 10 times as fast where the other implementation is a loop in Python, and at least as fast elsewhere.
 
-There are three jobs: a training step of 4 layers of width 256 for 8 sequences of 256 inputs (forward, loss, backward), a
-prompt of one sequence of 1,024 inputs, and one step of one sequence. Layers are mixers alone, with residual connections
-and without norms. The peers are those of `transformers` without the kernels of fla, and of `xlstm` without CUDA. RetNet
-stands beside MiniMax's lightning attention, which is the same recurrence with other gates; the others are the same
-architecture with as many parameters. The limit is the time of the matrix products of the linear maps alone, at the best
-rate of the machine.
+There are three jobs: a training step of 4 layers of width 256 for 8 sequences of 256 inputs (forward, loss,
+backward), a prompt of one sequence of 1,024 inputs, and one step of one sequence. Layers are mixers alone, with
+residual connections and without norms. The peers are those of `transformers` without the kernels of fla, and of
+`xlstm` without CUDA. RetNet stands beside MiniMax's lightning attention, which is the same recurrence with other
+gates; the others are the same architecture with as many parameters. The limit is the time of the matrix products of
+the linear maps alone, at the best rate of the machine.
 """
 
 import argparse

@@ -107,6 +107,7 @@ RUNS = {
     "learning_rates": Run("A learning rate for each layer", "learning_rates.py --task lm --width 192", 120),
     # What architectures can do
     "architectures": Run("Every architecture on real text", f"architectures.py --names {NAMES}", 60),
+    "equal_parameters": Run("Recurrences at equal parameters", "equal_parameters.py --data DATA", 150),
     "long_memory-adding": Run("Long memory", "long_memory.py adding --seeds 1", 28),
     "long_memory-copy": Run("Long memory", "long_memory.py copy --seeds 1", 35),
     "distance": Run("The benefit of gates and attention", "distance.py", 120),
