@@ -93,10 +93,11 @@ def main() -> None:
         said += measure(name, given.data, more)
     unmeasured = [line for line in said if line.partition(": ")[2].startswith(("left out", "failed", "has written"))]
     moved_now = [line for line in said if line not in unmeasured]
-    print("\n== moved", *(moved_now or ["nothing"]), sep="\n")
+    print("\n== moved", *(moved_now or ["nothing that was measured"]), sep="\n")
+    if unmeasured:  # before the pages, which a damaged record stops
+        print("\n== not measured", *unmeasured, sep="\n", file=sys.stderr)
     record.main()
-    if unmeasured:
-        sys.exit("\n".join(["\n== not measured", *unmeasured]))
+    sys.exit(1 if unmeasured else 0)
 
 
 if __name__ == "__main__":

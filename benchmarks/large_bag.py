@@ -53,15 +53,16 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
         for epoch, rate in ((2, 1.0), (3, 1.0), (5, 1.0), (5, 2.0), (10, 1.0))
     ],
     "Vowpal Wabbit": [
-        {"ngram": 2, "passes": passes, "rate": rate} for passes, rate in ((1, 0.5), (1, 1.0), (3, 0.5), (3, 1.0))
+        {"ngram": 2, "passes": passes, "rate": rate, "bits": bits}
+        for passes, rate, bits in ((1, 0.5, 22), (1, 0.5, 25), (1, 0.5, 27), (1, 1.0, 27), (3, 0.5, 27))
     ],
     "scikit-learn, SGD": [
         {"ngrams": 2, "max_iter": epochs, "alpha": alpha}
-        for epochs, alpha in ((1, 1e-7), (2, 1e-7), (5, 1e-7), (2, 1e-6))
+        for epochs, alpha in ((1, 1e-7), (2, 1e-7), (5, 1e-7), (10, 1e-7), (2, 1e-6))
     ],
-    "scikit-learn, L-BFGS": [{"ngrams": 2, "max_iter": count, "C": 20.0} for count in (10, 20, 40)],
+    "scikit-learn, L-BFGS": [{"ngrams": 2, "max_iter": count, "C": 20.0} for count in (20, 40, 80, 160)],
 }
-"""The settings of each system that are tried."""
+"""The settings of each system that are tried. There are 2.9 million pairs of words, for 20 labels."""
 MODULES = {OURS: "seriatim", "fastText": "fasttext", "Vowpal Wabbit": "vowpalwabbit"}
 """The module of each system that is not scikit-learn."""
 
@@ -176,12 +177,12 @@ def fasttext(folder: Path, threads: int, started: float, **settings: Any) -> Res
     )
 
 
-def vowpal(folder: Path, started: float, ngram: int, passes: int, rate: float) -> Result:
+def vowpal(folder: Path, started: float, ngram: int, passes: int, rate: float, bits: int) -> Result:
     from vowpalwabbit import Workspace
 
     several = f"--passes {passes} -k --cache_file {folder / 'vw.cache'} --holdout_off" if passes > 1 else ""
     longer = f"--ngram {ngram}" if ngram > 1 else ""
-    model = Workspace(f"-d {folder / 'train.vw'} --oaa {CLASSES} {longer} -b 22 -l {rate} {several} --quiet")
+    model = Workspace(f"-d {folder / 'train.vw'} --oaa {CLASSES} {longer} -b {bits} -l {rate} {several} --quiet")
     return judged(folder, spent(started), lambda texts: [f"c{model.predict(f'| {text}') - 1:02}" for text in texts])
 
 

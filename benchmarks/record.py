@@ -47,9 +47,11 @@ FEW_ROWS, FEW_CLAIMS = 4, 2
 """To how many rows and claims of a record they are cut."""
 INTRODUCTION = """
 `python benchmarks/record.py` writes this page from the records in `benchmarks/records/`, and `make figures` measures
-them again. What does not fit here is in the records. A ratio says how many times as good ours is as the peer in the
-same run; above 1, ours is better. Figures of different machines cannot be compared. `DATA` is a folder of corpora,
-which are not part of the project.
+them again. What does not fit here is in the records. A ratio above 1 means that ours is better. Peers were measured in
+the same run, in turn; the ratio is the median over the turns, which may differ from that of the two medians beside it.
+Published figures were not measured here. Figures of different machines cannot be compared. A limit is a rate of the
+machine; what fits into the processor's cache can exceed that of memory. `DATA` is a folder of corpora, which are not
+part of the project.
 """.strip()
 STARTED = time.monotonic()
 
@@ -488,6 +490,7 @@ def results(records: Sequence[Record]) -> str:
     lines = [
         "# Results",
         INTRODUCTION,
+        counted(records),
         "\n".join(claims_page(records)),
     ]
     groups = [list(group) for _, group in itertools.groupby(records, key=lambda record: record.title)]
@@ -505,6 +508,17 @@ def results(records: Sequence[Record]) -> str:
         if text.count("\n") <= MAX_LINES:
             break
     return text
+
+
+def counted(records: Sequence[Record]) -> str:
+    """Return the sentence that says how many claims there are, and how many of them are shown first."""
+    verdicts = [claim.reached for record in records for claim in record.claims]
+    reached, missed, open_ = (verdicts.count(verdict) for verdict in (True, False, None))
+    shown = min(MAX_CLAIMS, len(verdicts))
+    return (
+        f"The records hold {len(verdicts)} claims: {reached} are reached, {missed} are not, and {open_} could not be "
+        f"measured. The table shows {shown} of them."
+    )
 
 
 def _cuts(records: Sequence[Record], groups: int) -> Iterator[tuple[int, int, int]]:

@@ -43,7 +43,7 @@ RUNS = {
     "decoding-models": Run("Decoding", "decoding.py --only models", 2),
     "decoding-prompts": Run("Decoding", "decoding.py --only prompts", 3),
     "weights": Run("Rounded weights", "weights.py", 20),
-    "large_bag": Run("A bag of words and pairs of many texts", "large_bag.py", 25),
+    "large_bag": Run("A bag of words and pairs of many texts", "large_bag.py", 45),
     "linear-classify": Run(
         "Linear models", "linear.py classify --train DATA/clinc150/train.tsv --test DATA/clinc150/test.tsv", 2
     ),

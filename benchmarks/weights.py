@@ -24,7 +24,7 @@ from seriatim.runs.ensembles import cost_of_rounding
 FORMATS = ("bfloat16", "int8", "int4")
 LIMITS = {"int8": 0.001, "int4": 0.01}
 """Bits per byte that a format may cost."""
-HEADINGS = ("run", "weights", "perplexity", "bits per byte", "difference, 95 % interval", "tokens/s", "of float32")
+HEADINGS = ("run", "weights", "perplexity", "bits per byte", "difference, 95 % interval", "tokens/s", "float32 in turn")
 MODELS: dict[str, dict[str, Any]] = {
     "lstm": {"num_layers": 2, "hidden_size": 512},
     "transformer": {"num_layers": 4, "hidden_size": 256, "options": {"window": 512}},
@@ -75,15 +75,15 @@ def measure(path: str, data: str) -> dict[str, dict[str, Any]]:
         cost = cost_of_rounding(run, run.evaluate(data), data)
         bits, loss = cost.metrics["bits_per_byte"], cost.metrics["loss"]
         if weights == FORMATS[0]:
-            speed = {"speed": cost.speeds.second, "ratio": 1.0}
-            figures["float32"] = {"perplexity": math.exp(loss), "bits_per_byte": bits, **speed}
+            figures["float32"] = {"perplexity": math.exp(loss), "bits_per_byte": bits}
         more = cost.differences["bits_per_byte"]
         figures[weights] = {
             "perplexity": math.exp(loss * (1 + more.difference / bits)),
             "bits_per_byte": bits + more.difference,
             "difference": record.Figure(more.difference, more.low, more.high),
             "speed": cost.speeds.first,
-            "ratio": cost.speeds.ratio,
+            "speed of float32": cost.speeds.second,
+            "ratio": record.Figure(cost.speeds.ratio, cost.speeds.ratio_low, cost.speeds.ratio_high),
         }
         figures[weights]["perplexity lost"] = figures[weights]["perplexity"] - math.exp(loss)
     return figures
@@ -94,7 +94,12 @@ def row_of(layer: str, weights: str, one: dict[str, Any]) -> tuple[str, ...]:
     if more is not None:
         interval = f"{more.value:+.5f} ({more.low:+.5f} to {more.high:+.5f})"
     shown = (f"{one['perplexity']:.3f}", f"{one['bits_per_byte']:.4f}", interval)
-    return layer, weights, *shown, f"{one['speed']:,.0f}", f"{one['ratio']:.2f}"
+    speeds = ("", "")
+    if "ratio" in one:
+        ratio = one["ratio"]
+        beside = f"{one['speed of float32']:,.0f} ({ratio.value:.2f} times; {ratio.low:.2f} to {ratio.high:.2f})"
+        speeds = (f"{one['speed']:,.0f}", beside)
+    return layer, weights, *shown, *speeds
 
 
 def main() -> None:
