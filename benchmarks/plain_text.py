@@ -68,6 +68,9 @@ def main() -> None:
     parser.add_argument("--only", default="masc-words,masc-subwords,novel-words,novel-subwords")
     parser.add_argument("--keep", type=Path, default=Path("runs/plain_text"), help="a folder for the runs")
     arguments = parser.parse_args()
+    known = [f"{text}-{name}" for text in ("masc", "novel") for name in ("words", "subwords")]
+    if unknown := set(arguments.only.split(",")) - {*known}:
+        parser.error(f"--only: no training is called {', '.join(sorted(unknown))}; choose from {', '.join(known)}")
     torch.set_num_threads(1)
     runs: dict[str, seriatim.Run] = {}
     keep = arguments.keep

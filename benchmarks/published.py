@@ -13,6 +13,7 @@ their probabilities, stand in a row of their own.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -41,14 +42,28 @@ def seriatim(*arguments: str) -> str:
     return done.stdout
 
 
-def train(row: Row, part: Part, seed: int, out: Path) -> None:
-    """Train a run, unless it is there."""
-    if (out / "minutes.json").exists():
-        return
+def train(row: Row, part: Part, seed: int, out: Path) -> dict[str, Any]:
+    """Train a run, unless it is there; return its minutes, and the commit and the defaults it was trained with."""
+    command = ["train", row.task, *part.arguments(), *row.options, "--seed", str(seed)]
+    key = " ".join([*map(record.without_folder, command), *map(digest, filter(None, (part.train, part.valid)))])
+    kept = out / "trained.json"
+    known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    if known and known["key"] != key:
+        sys.exit(f"{out}: was trained with other options or other data; remove it, or give another folder to --keep")
+    if known:
+        return known
     begin = time.perf_counter()
-    seriatim("train", row.task, *part.arguments(), *row.options, "--seed", str(seed), "--out", str(out), "--overwrite")
-    minutes = (time.perf_counter() - begin) / 60
-    (out / "minutes.json").write_text(json.dumps(round(minutes, 1)), encoding="utf-8")
+    seriatim(*command, "--out", str(out), "--overwrite")
+    minutes = round((time.perf_counter() - begin) / 60, 1)
+    defaults = record.plain(library.load(out))["defaults"]
+    found = {"minutes": minutes, "commit": record.commit(), "defaults": defaults, "key": key}
+    kept.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def evaluate(runs: list[Path], row: Row, part: Part) -> float:
@@ -64,13 +79,13 @@ def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[s
     """Train and evaluate all parts with all seeds; return the figures, and print each as it comes."""
     single: dict[str, list[float]] = {part.name: [] for part in parts}
     together: dict[str, float] = {}
-    minutes, parameters, ended = [], [], []
+    minutes, parameters, ended, trained = [], [], [], []
     for seed in seeds:
         for part in parts:
             out = keep / f"{part.name}-{seed}"
-            train(row, part, seed, out)
+            trained.append(train(row, part, seed, out))
             single[part.name].append(evaluate([out], row, part))
-            minutes.append(json.loads((out / "minutes.json").read_text(encoding="utf-8")))
+            minutes.append(trained[-1]["minutes"])
             summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
             parameters.append(summary["parameters"])
             ended.append(summary["ended"].endswith("minutes is spent"))
@@ -89,6 +104,7 @@ def measure(row: Row, parts: list[Part], seeds: list[int], keep: Path) -> dict[s
         "minutes": statistics.fmean(minutes),
         "parameters": round(statistics.fmean(parameters)),
         "ended_by_time": sum(ended),
+        "trained": trained,
     }
 
 
@@ -109,7 +125,10 @@ def table(row: Row, found: dict[str, Any]) -> list[list[str]]:
 
 def numbers(text: str) -> list[int]:
     """Return the numbers that an option lists."""
-    return [int(word) for word in text.split(",")]
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers; write 1,2,3") from None
 
 
 def main() -> None:
@@ -125,7 +144,10 @@ def main() -> None:
     row = ROWS[arguments.name]
     seeds = arguments.seeds or list(row.seeds)
     keep = arguments.keep / arguments.name
-    (keep / "data").mkdir(parents=True, exist_ok=True)
+    try:
+        (keep / "data").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--keep: {error.filename}: {error.strerror}; give a folder")
     try:
         parts = row.parts(arguments.data, keep / "data")
         for path in (path for part in parts for path in (part.train, part.valid, part.test) if path):
@@ -134,7 +156,7 @@ def main() -> None:
         parser.error(
             f"{error.filename}: {error.strerror}; --data needs the folder that has the corpus of {arguments.name}"
         )
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         parser.error(f"--data: the corpus of {arguments.name} is damaged: {error}")
     if arguments.only:
         names, wanted = {part.name for part in parts}, arguments.only.split(",")
@@ -142,21 +164,27 @@ def main() -> None:
             parser.error(f"--only: no part is called {', '.join(unknown)}; choose from {', '.join(sorted(names))}")
         parts = [part for part in parts if part.name in wanted]
     found = measure(row, parts, seeds, keep)
+    commits, defaults = (sorted({one[key] for one in found["trained"]}) for key in ("commit", "defaults"))
+    del found["trained"]
+    if arguments.record and len(defaults) > 1:
+        sys.exit(f"{keep}: its runs were trained with different defaults; remove the older ones")
     rows = table(row, found)
     for line in rows:
         print(" | ".join(line))
     if arguments.record:
         late = f"{arguments.name}: {found['ended_by_time']} of {len(parts) * len(seeds)} trainings ended by their time."
+        several = [f"Trained at the commits {', '.join(commits)}."] if len(commits) > 1 else []
+        first = keep / f"{parts[0].name}-{seeds[0]}"
         claims = [claim(row, row.name, found["mean"], row.asked)]
         if row.asked_together is not None:
             claims.append(claim(row, "three runs together", found["together_mean"], row.asked_together))
         record.save(
             f"published-{arguments.name}",
             claims=claims,
-            settings={parts[0].name: record.plain(library.load(keep / f"{parts[0].name}-{seeds[0]}"))},
+            settings={parts[0].name: {**record.plain(library.load(first)), "defaults": defaults[0]}},
             figures=found,
             tables=[rows],
-            notes=" ".join([row.differences, *([late] if found["ended_by_time"] else [])]),
+            notes=" ".join([row.differences, *([late] if found["ended_by_time"] else []), *several]),
             minutes=found["minutes"] * len(parts) * len(seeds),
         )
 

@@ -20,7 +20,13 @@ def files(train: str, valid: str | None, test: str) -> Callable[[Path, Path], li
 def folds(data: Path, folder: Path) -> list[Part]:
     """Write the training and the test part of each fold of `mr`, whose rows name their fold."""
     head, *rows = (data / "mr" / "mr.tsv").read_text(encoding="utf-8").splitlines()
-    label, fold, text = (head.split("\t").index(name) for name in ("label", "fold", "text"))
+    names = head.split("\t")
+    for number, row in enumerate(rows, 2):
+        if row.count("\t") != len(names) - 1:
+            raise ValueError(f"line {number} of mr.tsv has {row.count(chr(9)) + 1} columns, not {len(names)}")
+    if missing := {"label", "fold", "text"} - {*names}:
+        raise ValueError(f"mr.tsv has no column {', '.join(sorted(missing))}")
+    label, fold, text = (names.index(name) for name in ("label", "fold", "text"))
     found = []
     for number in range(FOLDS):
         paths = [folder / f"{part}-{number}.tsv" for part in ("train", "test")]

@@ -197,10 +197,10 @@ def save(
         peers = {one: metadata.version(one) for one in peers if is_installed(one)}
     if not all(isinstance(one, Mapping) for one in settings.values()):
         settings = {"arguments": settings}
-    settings = {name: {key: _without_folder(value) for key, value in one.items()} for name, one in settings.items()}
+    settings = {name: {key: without_folder(value) for key, value in one.items()} for name, one in settings.items()}
     expected, is_started = RUNS.get(name), os.environ.get("SERIATIM_RECORD") == name
     if expected and is_started:  # with the options that were added to it
-        added = map(str, map(_without_folder, sys.argv[len(expected.command.split()) :]))
+        added = map(str, map(without_folder, sys.argv[len(expected.command.split()) :]))
         command = " ".join([expected.command, *added])
     else:
         command = _command()
@@ -235,7 +235,7 @@ def save(
     print(f"\nwritten: {path}")
 
 
-def _without_folder(value: object) -> object:
+def without_folder(value: object) -> object:
     """Return the name of a file that a string names by its whole path, which differs between machines."""
     return Path(value).name if isinstance(value, str) and os.path.isabs(value) else value
 

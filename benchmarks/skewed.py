@@ -88,7 +88,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         keep = arguments.keep or Path(folder)
         keep.mkdir(parents=True, exist_ok=True)
-        for name, rows in sets(arguments.data).items():
+        try:
+            found = sets(arguments.data)
+        except OSError as error:
+            parser.error(f"--data: {error.filename}: {error.strerror}; give the folder that has the corpora")
+        for name, rows in found.items():
             plain, ours = measure(name, rows, None, keep)
             _, theirs = measure(name, rows, "bag", keep)
             figures[name], settings[name] = {"plain": ours, "bag": theirs}, record.plain(plain)
