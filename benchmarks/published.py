@@ -45,7 +45,9 @@ def seriatim(*arguments: str) -> str:
 def train(row: Row, part: Part, seed: int, out: Path) -> dict[str, Any]:
     """Train a run, unless it is there; return its minutes, and the commit and the defaults it was trained with."""
     command = ["train", row.task, *part.arguments(), *row.options, "--seed", str(seed)]
-    key = " ".join([*map(record.without_folder, command), *map(digest, filter(None, (part.train, part.valid)))])
+    key = " ".join(
+        [*map(record.without_folder, command), *map(digest, filter(None, (part.train, part.valid, part.test)))]
+    )
     kept = out / "trained.json"
     known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     if known and known["key"] != key:

@@ -48,10 +48,10 @@ FEW_ROWS, FEW_CLAIMS = 4, 2
 INTRODUCTION = """
 `python benchmarks/record.py` writes this page from the records in `benchmarks/records/`, and `make figures` measures
 them again. What does not fit here is in the records. A ratio above 1 means that ours is better. Peers were measured in
-the same run, in turn; the ratio is the median over the turns, which may differ from that of the two medians beside it.
-Published figures were not measured here. Figures of different machines cannot be compared. A limit is a rate of the
-machine; what fits into the processor's cache can exceed that of memory. `DATA` is a folder of corpora, which are not
-part of the project.
+the same run, in turn. The ratio is the median of the ratios of the turns, and may differ from the quotient of the two
+medians beside it. Published figures were not measured here. Figures of different machines cannot be compared. A limit
+is a rate of the machine; a model that fits into the processor's cache can be faster than the limit of its memory.
+`DATA` is a folder of corpora, which are not part of the project.
 """.strip()
 STARTED = time.monotonic()
 
@@ -140,7 +140,7 @@ class Record(_Model):
             model = one.get("model")
             has_layer = isinstance(model, dict) and isinstance(model.get("layer"), str)
             if not has_layer or not isinstance(one["defaults"], str) or str(one.get("task")) not in TASKS:
-                raise ValueError("defaults of no task")
+                raise ValueError("defaults of no task and layer")
         return settings
 
     @field_validator("tables")
@@ -408,7 +408,7 @@ def _chosen(section: Any, given: Mapping[str, Any]) -> dict[str, object]:
 
 @functools.cache
 def fingerprint(task: str, layer: str) -> str:
-    """Return a hash of what decides the defaults of a task: declared values, the rules, and the constants in them."""
+    """Return a hash of what decides the defaults of a task and a layer: values, rules, and the constants in them."""
     from seriatim import config
     from seriatim.layers import REGISTRY, split_names
     from seriatim.tasks import TASKS

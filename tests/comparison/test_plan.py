@@ -200,3 +200,8 @@ def test_prompts_are_of_words(text: str, prompt: str) -> None:
         find_unknown=lambda words: sorted({*words} - {*text}),
     )
     assert row.prompt_of(SimpleNamespace(tokenizer=tokenizer), SimpleNamespace(ids=ids)) == prompt
+
+
+def test_a_comparison_needs_something_to_measure_on(texts) -> None:
+    with refused("required", "data.valid"):
+        fit_plan(make_plan({"data": {"train": texts["train"]}}, ComparisonSettings(["rnn"])))

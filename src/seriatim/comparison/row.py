@@ -456,7 +456,7 @@ def prompt_of(run: Run, data: Corpus) -> str:
     skipped = [END] if run.tokenizer.ends_lines else [END, run.tokenizer.unknown_id]
     words = run.tokenizer.decode([int(token) for token in ids if int(token) not in skipped]).split()
     chosen = ([word for word in words if any(map(str.isalpha, word))] or words)[:PROMPT_WORDS]
-    # a list of words, one a line, has no spaces
+    # the vocabulary of a list of words, one a line, may have no space
     return next(text for text in (" ".join(chosen), *chosen[:1]) if not run.tokenizer.find_unknown(text))
 
 
